@@ -35,7 +35,7 @@ def write_state(path: str | os.PathLike[str], header: Mapping[str, Any], arrays:
 def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read what `write_state` wrote."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         return json.loads(arrays.pop(_HEADER).tobytes()), arrays
     except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:

@@ -51,7 +51,7 @@ class Storage:
             if column.shape[1:] != held.shape[1:]:
                 raise DataError(f"{name} has shape {column.shape[1:]} per step, but the buffer holds {held.shape[1:]}")
             if not np.can_cast(column.dtype, held.dtype, "same_kind"):
-                raise DataError(f"{name} has dtype {column.dtype}, which does not fit the buffer's {held.dtype}")
+                raise DataError(f"{name} has dtype {column.dtype}, which does not fit the {held.dtype} that came first")
 
     def write(self, rows: Ints, obs: Leaves, **columns: Array) -> None:
         """Fill these rows, which are consecutive in the ring."""

@@ -1,0 +1,24 @@
+"""Where tests find data that is too large to ship."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    return HERE / "golden"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with D4RL excerpts and D4RL-like sets: $ARB_DATA, or shared/data beside the checkout."""
+    folder = Path(os.environ.get("ARB_DATA", HERE.parent.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip("needs the D4RL excerpts: set ARB_DATA to the folder that holds d4rl-excerpts/")
+    return folder
