@@ -1,4 +1,4 @@
-"""Checks for samplers of your own: does yours keep the promises that the buffer and its users rely on?
+"""Checks for samplers of your own: whether they keep the promises that the buffer and its users rely on.
 
 from arb.testing import check_sampler
 

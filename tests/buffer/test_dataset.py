@@ -92,9 +92,9 @@ def test_a_second_dataset_must_fit_the_first():
     target.load(good())
     with pytest.raises(DataError, match=r"obs has shape \(3,\) per step, but the buffer holds \(2,\)"):
         target.load(good() | {"observations": np.zeros((6, 3))})
+    discrete = buffer()
+    discrete.load(good() | {"actions": np.zeros(6, np.int64)})
     with pytest.raises(DataError, match="action has dtype float32, which does not fit the int64"):
-        discrete = buffer()
-        discrete.load(good() | {"actions": np.zeros(6, np.int64)})
         discrete.load(good() | {"actions": np.zeros(6)})
     with pytest.raises(DataError, match="observations have the keys"):
         target.load(good() | {"observations": {"image": np.zeros((6, 2))}})
@@ -120,7 +120,7 @@ def test_bad_steps_are_refused():
 def test_an_empty_buffer_says_so():
     empty = ReplayBuffer(10, seed=0)
     for action in (lambda: empty.sample(1), lambda: empty.refresh(lambda o, a: 0), empty.stats):
-        with pytest.raises(DataError, match="empty buffer cannot be .*: load a dataset or add a step first"):
+        with pytest.raises(DataError, match=r"empty buffer cannot be .*: load a dataset or add a step first"):
             action()
     with pytest.raises(ValueError, match="capacity of at least 1"):
         ReplayBuffer(0)

@@ -262,7 +262,10 @@ def used_buffer(sampler):
     return buffer
 
 
-@pytest.mark.parametrize("make", [Uniform, Mixed, OnPolicy, lambda: OnPolicy(level="transition"), lambda: OnPolicy(budget=64)])  # fmt: skip
+STRATEGIES = [Uniform, Mixed, OnPolicy, lambda: OnPolicy(level="transition"), lambda: OnPolicy(budget=64)]
+
+
+@pytest.mark.parametrize("make", STRATEGIES)
 def test_a_restored_buffer_continues_with_the_same_samples(tmp_path, make):
     buffer = used_buffer(make())
     buffer.sample(10)
@@ -289,7 +292,7 @@ def test_saving_a_new_buffer_and_restoring_it(tmp_path):
 def test_what_cannot_be_restored_is_said(tmp_path):
     path = tmp_path / "buffer.npz"
     used_buffer(Uniform()).save(path)
-    with pytest.raises(DataError, match="holds a buffer with the sampler Uniform .* this one has OnPolicy"):
+    with pytest.raises(DataError, match=r"holds a buffer with the sampler Uniform .* this one has OnPolicy"):
         ReplayBuffer(1200, seed=0).restore(path)
     with pytest.raises(ValueError, match="capacity of 1200, this one of 100"):
         uniform().restore(path)
