@@ -18,6 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from arb import OnPolicy, ReplayBuffer
+from arb.buffer.scoring import CHUNK
 from interleaved import table, time_in_turns
 
 BATCH, EPISODE, OBS, ACTION = 256, 500, 11, 3
@@ -45,13 +46,13 @@ def ours(data: Columns, batches: int) -> dict[str, Rival]:
         "observations": data.obs, "next_observations": data.next_obs, "actions": data.action,
         "rewards": data.reward, "terminals": np.zeros(data.rows, bool), "timeouts": data.end,
     })  # fmt: skip
-    place = iter(range(0, data.rows, 4096))
+    place = iter(range(0, data.rows, CHUNK))
 
     def score(_obs: np.ndarray, _action: np.ndarray) -> np.ndarray:
-        start = min(next(place), data.rows - 4096)
-        return data.score[start : start + 4096]
+        start = min(next(place), data.rows - CHUNK)
+        return data.score[start : start + CHUNK]
 
-    buffer.refresh(score, chunk=4096)
+    buffer.refresh(score)
     rows = buffer.draw((batches * BATCH,))
 
     def one_by_one() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# Two test processes with two threads each wait for one another on two cores; set before torch or jax is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 
 HERE = Path(__file__).parent
