@@ -1,0 +1,28 @@
+"""The algorithms of the paper, as pure updates on values. Importing this imports JAX; `import arb` does not."""
+
+from arb.agents.calql import CalQL, CalQLConfig
+from arb.agents.famo2o import FamO2O, FamO2OConfig
+from arb.agents.iql import IQL, IQLConfig
+from arb.agents.learn import Agent, NotFiniteError, learn, on_host, scores
+from arb.agents.pex import PEX, PEXConfig
+from arb.agents.policies import Likelihood
+from arb.agents.saving import load, save
+
+__all__ = [
+    "IQL",
+    "PEX",
+    "Agent",
+    "CalQL",
+    "CalQLConfig",
+    "FamO2O",
+    "FamO2OConfig",
+    "IQLConfig",
+    "Likelihood",
+    "NotFiniteError",
+    "PEXConfig",
+    "learn",
+    "load",
+    "on_host",
+    "save",
+    "scores",
+]
