@@ -3,9 +3,9 @@
 from arb.agents.calql import CalQL, CalQLConfig
 from arb.agents.famo2o import FamO2O, FamO2OConfig
 from arb.agents.iql import IQL, IQLConfig
-from arb.agents.learn import Agent, NotFiniteError, learn, on_host, scores
+from arb.agents.learn import NotFiniteError, learn, on_host, scores
 from arb.agents.pex import PEX, PEXConfig
-from arb.agents.policies import Likelihood
+from arb.agents.protocol import Agent, Likelihood
 from arb.agents.saving import load, save
 
 __all__ = [

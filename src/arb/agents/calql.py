@@ -1,8 +1,8 @@
 """Cal-QL (Nakamoto et al. 2023): conservative Q-learning that never pushes Q below the return the data has shown.
 
-SAC without entropy in the backup, plus a term that lowers Q at actions of the policy (a fan of 30 per state) and raises it at the
-data's. Calibration replaces Q of the policy's actions by max(Q, return-to-go); an open episode has return −inf, which is no bound.
-Every detail and its source: docs/algorithms/calql.md.
+SAC without entropy in the backup, plus a term that lowers Q at a fan of sampled actions (30 per state) and raises it at
+the data's. Calibration replaces Q of the policy's actions by max(Q, return-to-go); an open episode has return −inf,
+which is no bound. Every detail and its source: docs/algorithms/calql.md.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from arb.agents.iql import Metrics, td_target
+from arb.agents.iql import td_target
 from arb.agents.nets import AdamState, Twin, adam, copied, descend, follow, guarded, move, orthogonal
-from arb.agents.policies import Draws, Likelihood, TanhGaussian
-from arb.buffer.batch import Batch
+from arb.agents.policies import Draws, TanhGaussian
+from arb.agents.protocol import Likelihood, Metrics, Transitions
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def calibrated(q: Array, return_to_go: Array) -> Array:
 
 
 def conservative_gap(q_fan: Array, log_prob: Array, q_data: Array, lowest: float | None = None) -> Array:
-    """Soft maximum of Q over the fan, corrected for how likely each action was drawn, minus Q of the data: shape (B,)."""
+    """Soft maximum of Q over the fan, actions weighted by how rarely they are drawn, minus Q of the data: (B,)."""
     gap = jax.nn.logsumexp(q_fan - log_prob, axis=-1) - q_data
     return gap if lowest is None else jnp.maximum(gap, lowest)
 
@@ -93,7 +93,7 @@ class Fan(NamedTuple):
     """(B, n, d) with max backup, else (B, 1, d): actions at the next state for the bootstrap."""
 
 
-def draw_fan(policy: TanhGaussian, batch: Batch, chance: Draws, config: CalQLConfig) -> Fan:
+def draw_fan(policy: TanhGaussian, batch: Transitions, chance: Draws, config: CalQLConfig) -> Fan:
     """A fresh fan, detached from the policy."""
     current, current_log_prob = policy.draw(batch.obs, chance, config.actions)
     following, next_log_prob = policy.draw(batch.next_obs, chance, config.actions)
@@ -102,25 +102,32 @@ def draw_fan(policy: TanhGaussian, batch: Batch, chance: Draws, config: CalQLCon
     return jax.lax.stop_gradient(Fan(uniform, current, current_log_prob, following, next_log_prob, target))
 
 
-def critic_terms(
-    q: Twin, target: Twin, batch: Batch, fan: Fan, config: CalQLConfig, calibrate: bool
+def error_and_gap(
+    q: Array, y: Array, log_prob: Array, return_to_go: Array, config: CalQLConfig, calibrate: bool
 ) -> tuple[Array, Array]:
-    """Mean squared TD error and mean conservative gap of both critics: two arrays of shape (2,)."""
+    """Mean squared TD error and mean conservative gap of one critic.
+
+    `q` is (B, 3n + 1): uniform actions, the policy's at s', the policy's at s, the data's; `log_prob` (B, 3n) likewise.
+    """
+    uniform, policy, data = q[:, : config.actions], q[:, config.actions : -1], q[:, -1]
+    if calibrate:
+        policy = calibrated(policy, return_to_go)
+    gap = conservative_gap(jnp.concatenate([uniform, policy], axis=1), log_prob, data, config.lowest_gap)
+    return jnp.mean((data - y) ** 2), jnp.mean(gap)
+
+
+def critic_terms(
+    q: Twin, target: Twin, batch: Transitions, fan: Fan, config: CalQLConfig, calibrate: bool
+) -> tuple[Array, Array]:
+    """`error_and_gap` of both critics: two arrays of shape (2,)."""
     obs, next_obs = batch.obs[:, None], batch.next_obs[:, None]
     next_value = target.least(next_obs, fan.target).max(axis=-1)
     y = td_target(batch.reward, config.discount * batch.discount, next_value)
     uniform_log_prob = jnp.full(fan.uniform.shape[:2], batch.action.shape[-1] * math.log(0.5))
     log_prob = jnp.concatenate([uniform_log_prob, fan.next_log_prob, fan.current_log_prob], axis=1)
     actions = jnp.concatenate([fan.uniform, fan.next, fan.current, batch.action[:, None]], axis=1)
-    errors, gaps = [], []
-    for net in (q.first, q.second):
-        values, q_data = jnp.split(net.scalar(obs, actions), [-1], axis=1)
-        if calibrate:
-            n = config.actions
-            values = jnp.concatenate([values[:, :n], calibrated(values[:, n:], batch.return_to_go)], axis=1)
-        errors.append(jnp.mean((q_data[:, 0] - y) ** 2))
-        gaps.append(jnp.mean(conservative_gap(values, log_prob, q_data[:, 0], config.lowest_gap)))
-    return jnp.stack(errors), jnp.stack(gaps)
+    terms = [error_and_gap(v, y, log_prob, batch.return_to_go, config, calibrate) for v in q(obs, actions)]
+    return jnp.stack([error for error, _ in terms]), jnp.stack([gap for _, gap in terms])
 
 
 def conservative_terms(gaps: Array, log_multiplier: Array, config: CalQLConfig) -> Array:
@@ -131,7 +138,7 @@ def conservative_terms(gaps: Array, log_multiplier: Array, config: CalQLConfig) 
 
 
 def critic_gradient(
-    q: Twin, target: Twin, batch: Batch, fan: Fan, log_multiplier: Array, config: CalQLConfig, calibrate: bool
+    q: Twin, target: Twin, batch: Transitions, fan: Fan, log_multiplier: Array, config: CalQLConfig, calibrate: bool
 ) -> tuple[Array, Array, Twin]:
     """Loss, gaps (2,) and gradient of the critics, summed over chunks of states that fit the cache.
 
@@ -140,17 +147,18 @@ def critic_gradient(
     size = len(batch.reward)
     count = next(c for c in range(-(-size // config.chunk), size + 1) if size % c == 0)
 
-    def loss(net: Twin, part: tuple[Batch, Fan]) -> tuple[Array, Array]:
+    def loss(net: Twin, part: tuple[Transitions, Fan]) -> tuple[Array, Array]:
         errors, gaps = critic_terms(net, target, *part, config, calibrate)
         return jnp.sum(errors) + jnp.sum(conservative_terms(gaps, log_multiplier, config)), gaps
 
-    def add(total: tuple[Array, Array, Twin], part: tuple[Batch, Fan]) -> tuple[tuple[Array, Array, Twin], None]:
+    def add(total: tuple[Array, Array, Twin], part: tuple[Transitions, Fan]) -> tuple[tuple[Array, Array, Twin], None]:
         (value, gaps), gradient = jax.value_and_grad(loss, has_aux=True)(q, part)
         return jax.tree.map(lambda t, x: t + x / count, total, (value, gaps, gradient)), None
 
     zero = (jnp.zeros(()), jnp.zeros(2), jax.tree.map(jnp.zeros_like, q))
     parts = jax.tree.map(lambda x: x.reshape(count, size // count, *x.shape[1:]), (batch, fan))
-    return jax.lax.scan(add, zero, parts)[0]
+    total, _ = jax.lax.scan(add, zero, parts)
+    return total
 
 
 # Agent ---------------------------------------------------------------------------------------------------------------
@@ -182,7 +190,7 @@ class CalQL(eqx.Module):
         states = (adam(q), adam(policy), adam(log_alpha), adam(log_multiplier))
         return cls(q, copied(q), policy, log_alpha, log_multiplier, *states, obs_dim, action_dim, config)
 
-    def update(self, batch: Batch, key: Array) -> tuple[Self, Metrics]:
+    def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
         """One update: every loss is taken at the networks as they were before it."""
         config = self.config
         k_policy, k_fan = jax.random.split(key)

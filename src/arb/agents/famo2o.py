@@ -1,7 +1,8 @@
-"""FamO2O (Wang et al. 2023) on IQL: a family of policies, one per balance of improvement against caution, and a model that picks.
+"""FamO2O (Wang et al. 2023) on IQL: a family of policies, from cautious to greedy, and a model that picks among them.
 
-The universal policy is conditioned on a coefficient b, which is also the temperature of its own weight exp(b·advantage). The
-balance model learns which b has the highest value in each state. Every detail and its source: docs/algorithms/famo2o.md.
+The universal policy is conditioned on a coefficient b, which is also the temperature of its own weight
+exp(b·advantage). The balance model learns which b has the highest value in each state. Every detail and its source:
+docs/algorithms/famo2o.md.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from arb.agents.iql import Critics, IQLConfig, Metrics, advantage_weight, weighted_likelihood_loss
+from arb.agents.iql import Critics, IQLConfig, advantage_weight, weighted_likelihood_loss
 from arb.agents.nets import MLP, AdamState, adam, descend, namespace
-from arb.agents.policies import Chance, Draws, Gaussian, Likelihood, log_tanh_slope, normal_log_density
-from arb.buffer.batch import Batch
+from arb.agents.policies import Chance, Draws, Gaussian, log_tanh_slope, normal_log_density
+from arb.agents.protocol import Likelihood, Metrics, Transitions
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -137,7 +138,7 @@ class FamO2O(eqx.Module):
         family = Family(universal, balance, config.code_size)
         return cls(critics, family, log_temperature, *states, obs_dim, action_dim, config)
 
-    def update(self, batch: Batch, key: Array) -> tuple[Self, Metrics]:
+    def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
         """One update: critics, balance model, its temperature, universal policy, each at the others' old values."""
         config, family, rate = self.config, self.family, self.config.learning_rate
         k_member, k_balance = jax.random.split(key)
@@ -172,7 +173,7 @@ class FamO2O(eqx.Module):
         return agent, metrics | own
 
     def _members(self, obs: Array, chance: Draws) -> Array:
-        """The balance of each sample: anywhere in the range before `begin_online`, the balance model's choice after."""
+        """The balance of each sample: anywhere in the range, or after `begin_online` the balance model's draw."""
         if self.online:
             return jax.lax.stop_gradient(self.family.balance.draw(obs, chance)[0])
         uniform = 2.0 * chance.random(obs.shape[:-1]) - 1.0

@@ -1,8 +1,8 @@
 """Implicit Q-learning (Kostrikov et al. 2022), for continuous and for discrete actions.
 
-V is fitted to an expectile of min Q̄ over the data's actions, Q to r + γV(s'), and the policy to the data's actions weighted by
-exp(β·advantage): nothing is ever evaluated at an action outside the data. `Critics`, the half that learns V and Q, also serves PEX
-and FamO2O. Every detail and its source: docs/algorithms/iql.md.
+V is fitted to an expectile of min Q̄ over the data's actions, Q to r + γV(s'), and the policy to the data's actions
+weighted by exp(β·advantage): nothing is ever evaluated at an action outside the data. `Critics`, the half that learns V
+and Q, also serves PEX and FamO2O. Every detail and its source: docs/algorithms/iql.md.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from arb.agents.nets import MLP, AdamState, Twin, adam, copied, cosine, descend, follow
-from arb.agents.policies import Categorical, Draws, Gaussian, Likelihood
-from arb.buffer.batch import Batch
-
-Metrics = dict[str, Array]
+from arb.agents.policies import Categorical, Draws, Gaussian
+from arb.agents.protocol import Likelihood, Metrics, Transitions
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -37,7 +35,7 @@ class IQLConfig:
     target_rate: float = 0.005
     learning_rate: float = 3e-4
     policy_decay: int | None = None
-    """Updates in which the policy's learning rate falls to 0 along half a cosine before `begin_online`; after it, it is constant."""
+    """Updates in which the policy's learning rate falls to 0 along half a cosine; constant after `begin_online`."""
     actions: Literal["continuous", "discrete"] = "continuous"
 
 
@@ -54,7 +52,7 @@ def td_target(reward: Array, discount: Array, next_value: Array) -> Array:
 
 def twin_loss(values: tuple[Array, Array], target: Array) -> Array:
     """Mean of the two mean squared errors."""
-    return 0.5 * sum(jnp.mean((q - target) ** 2) for q in values)
+    return 0.5 * (jnp.mean((values[0] - target) ** 2) + jnp.mean((values[1] - target) ** 2))
 
 
 def advantage_weight(advantage: Array, temperature: float | Array, largest: float) -> Array:
@@ -89,7 +87,7 @@ class Critics(eqx.Module):
         """min Q̄(s, a) − V(s)."""
         return self.target.least(obs, action) - self.value.scalar(obs)
 
-    def update(self, batch: Batch, action: Array, config: IQLConfig) -> tuple[Critics, Array, Metrics]:
+    def update(self, batch: Transitions, action: Array, config: IQLConfig) -> tuple[Critics, Array, Metrics]:
         """One step of V, Q and the target; the advantage and the next value are those of V before its step."""
         q_data = self.target.least(batch.obs, action)
         next_value = self.value.scalar(batch.next_obs)
@@ -137,10 +135,10 @@ class IQL(eqx.Module):
         critics = Critics.create(k_critics, obs_dim, action_dim, config.hidden)
         return cls(critics, policy, adam(policy), obs_dim, action_dim, config)
 
-    def update(self, batch: Batch, key: Array | None = None) -> tuple[Self, Metrics]:  # noqa: ARG002
+    def update(self, batch: Transitions, key: Array | None = None) -> tuple[Self, Metrics]:  # noqa: ARG002
         """One update of all networks; it needs no randomness."""
         action = batch.action
-        if self.config.actions == "discrete":
+        if self.config.actions == "discrete":  # the critics read them as one-hot vectors
             action = jax.nn.one_hot(action, self.action_dim)
         critics, advantage, metrics = self.critics.update(batch, action, self.config)
         weight = advantage_weight(advantage, self.config.temperature, self.config.largest_weight)

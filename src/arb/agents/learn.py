@@ -1,14 +1,14 @@
 """Many updates in one compiled call, and the score of many rows.
 
-`learn` is `jax.lax.scan` over the leading axis of the batches. The agent's buffers are donated, so the agent passed in is used up:
-continue with the one returned. Nothing is read back until the call ends. An update whose loss is not finite changes nothing, nor
-does any after it, so that what comes out is always the last good state.
+`learn` is `jax.lax.scan` over the leading axis of the batches. The agent's buffers are donated, so the agent passed in
+is used up: continue with the one returned. Nothing is read back until the call ends. An update whose loss is not finite
+changes nothing, nor does any after it, so that what comes out is always the last good state.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,32 +16,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from arb.agents.policies import Likelihood
-from arb.buffer.batch import Batch
-
-
-class Agent(Protocol):
-    """What every algorithm of the package offers; anything that offers it can be trained by `learn`."""
-
-    def update(self, batch: Batch, key: Array) -> tuple[Self, dict[str, Array]]:
-        """One pure update; names of losses end in `_loss`."""
-
-    def act(self, obs: Array, key: Array) -> Array:
-        """An exploring action."""
-
-    def mode(self, obs: Array, key: Array | None = None) -> Array:
-        """The action for evaluation."""
-
-    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
-        """The log-likelihood that ARB reads, per action dimension."""
-
-    def begin_online(self) -> Self:
-        """The agent at the switch from offline to online."""
-
-    @property
-    def actor(self) -> Any:
-        """The networks that choose actions, with `act(obs, chance)` and `mode(obs, chance=None)`."""
-
+from arb.agents.protocol import Agent, Likelihood, Transitions
 
 AnyAgent = TypeVar("AnyAgent", bound=Agent)
 Tree = TypeVar("Tree")
@@ -52,13 +27,13 @@ class NotFiniteError(ArithmeticError):
 
     def __init__(self, loss: str, update: int, agent: Any) -> None:
         super().__init__(
-            f"{loss} or its gradient is not finite at update {update} of this call; the exception's `agent` is the state "
-            "before it: look for non-finite observations or rewards in the batch, or lower the learning rate"
+            f"{loss} or its gradient is not finite at update {update} of this call; the exception's `agent` is the "
+            "state before it: look for non-finite observations or rewards in the batch, or lower the learning rate"
         )
         self.loss, self.update, self.agent = loss, update, agent
 
 
-def learn(agent: AnyAgent, batches: Batch, key: Array, unroll: int = 4) -> tuple[AnyAgent, dict[str, float]]:
+def learn(agent: AnyAgent, batches: Transitions, key: Array, unroll: int = 4) -> tuple[AnyAgent, dict[str, float]]:
     """As many updates as `batches` has on its leading axis: the new agent and the mean of each metric over the call.
 
     `unroll` updates are compiled into one loop body, which saves a few per cent of the time and costs time to compile.
@@ -74,9 +49,11 @@ def learn(agent: AnyAgent, batches: Batch, key: Array, unroll: int = 4) -> tuple
 
 @partial(jax.jit, static_argnames="unroll", donate_argnums=0)
 def _scan(
-    agent: AnyAgent, batches: Batch, key: Array, unroll: int
+    agent: AnyAgent, batches: Transitions, key: Array, unroll: int
 ) -> tuple[AnyAgent, dict[str, Array], dict[str, Array]]:
-    def step(carry: tuple[AnyAgent, Array], x: tuple[Batch, Array]) -> tuple[tuple[AnyAgent, Array], dict[str, Array]]:
+    def step(
+        carry: tuple[AnyAgent, Array], x: tuple[Transitions, Array]
+    ) -> tuple[tuple[AnyAgent, Array], dict[str, Array]]:
         agent, good = carry
         moved, metrics = agent.update(*x)
         good = good & jnp.isfinite(sum(v for k, v in metrics.items() if k.endswith("_loss")))
@@ -104,9 +81,14 @@ def scores(
 @partial(jax.jit, static_argnames=("likelihood", "chunk"))
 def _score_chunks(agent: Agent, obs: Array, action: Array, likelihood: Likelihood, chunk: int) -> Array:
     parts = jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), (obs, action))
-    return jax.lax.map(lambda x: agent.score(*x, likelihood), parts).reshape(-1)
+    mapped: Array = jax.lax.map(lambda x: agent.score(x[0], x[1], likelihood), parts)
+    return mapped.reshape(-1)
 
 
 def on_host(tree: Tree) -> Tree:
-    """The same networks with NumPy weights; `on_host(agent.actor)` acts on NumPy observations with a NumPy generator."""
-    return jax.tree.map(np.asarray, tree)
+    """The same networks with NumPy weights.
+
+    `on_host(agent.actor)` acts on float32 observations with a `numpy.random.Generator`, without any compiled call.
+    """
+    moved: Tree = jax.tree.map(np.asarray, tree)
+    return moved

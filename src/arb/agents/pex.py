@@ -1,7 +1,7 @@
 """PEX (Zhang et al. 2023): keep the pre-trained policy, and let a new one grow beside it.
 
-Before `begin_online` this is IQL. After it the old policy is frozen, a new one is trained, and each action is chosen between the two
-by a softmax over κ·Q. Every detail and its source: docs/algorithms/pex.md.
+Before `begin_online` this is IQL. After it the old policy is frozen, a new one is trained, and each action is chosen
+between the two by a softmax over κ·Q. Every detail and its source: docs/algorithms/pex.md.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from arb.agents.iql import Critics, IQLConfig, Metrics, advantage_weight, policy_rate, weighted_likelihood_loss
+from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, weighted_likelihood_loss
 from arb.agents.nets import AdamState, Twin, adam, copied, descend, namespace, xavier
-from arb.agents.policies import Chance, Draws, Gaussian, Likelihood
-from arb.buffer.batch import Batch
+from arb.agents.policies import Chance, Draws, Gaussian
+from arb.agents.protocol import Likelihood, Metrics, Transitions
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -40,8 +40,7 @@ class PEXConfig(IQLConfig):
 def old_probability(q_old: Array, q_new: Array, sharpness: float) -> Array:
     """Softmax over κ·Q of two actions, of the old policy's: a logistic of the difference, finite for every finite Q."""
     xp = namespace(q_old)
-    half = 0.5 * sharpness * (q_new - q_old)
-    return 0.5 * (1.0 - xp.tanh(half))
+    return 0.5 * (1.0 - xp.tanh(0.5 * sharpness * (q_new - q_old)))
 
 
 class Pair(eqx.Module):
@@ -104,8 +103,8 @@ class PEX(eqx.Module):
         critics = Critics.create(k_critics, obs_dim, action_dim, config.hidden)
         return cls(critics, old, new, adam(old), obs_dim, action_dim, config)
 
-    def update(self, batch: Batch, key: Array) -> tuple[Self, Metrics]:
-        """One update of the critics and of the policy in training: the old one before `begin_online`, the new one after."""
+    def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
+        """One update of the critics and of the policy in training: the old one, or after `begin_online` the new."""
         critics, advantage, metrics = self.critics.update(batch, batch.action, self.config)
         action = batch.action
         if self.online and self.config.policy_actions == "composite":
@@ -119,8 +118,9 @@ class PEX(eqx.Module):
 
         rate = policy_rate(self.config, self.online, self.policy_adam)
         policy, policy_adam, loss, _ = descend(policy_loss, self.policy, self.policy_adam, rate)
-        trained = {"new": policy} if self.online else {"old": policy}
-        return replace(self, critics=critics, policy_adam=policy_adam, **trained), metrics | {"policy_loss": loss}
+        agent = replace(self, critics=critics, policy_adam=policy_adam)
+        agent = replace(agent, new=policy) if self.online else replace(agent, old=policy)
+        return agent, metrics | {"policy_loss": loss}
 
     @property
     def policy(self) -> Gaussian:

@@ -1,14 +1,14 @@
 """Policies: mean, sample, likelihood, and the score that ARB reads.
 
-`score` has two readings. `"standard"` is the paper's: the log-density of the z-score under a standard normal, so that neither the
-policy's width nor the derivative of tanh enters. `"density"` is the policy's true log-density. Both are divided by the number of
-action dimensions. A categorical policy has one reading, the logarithm of the action's probability.
+`score` has two readings. `"standard"` is the paper's: the log-density of the z-score under a standard normal, so that
+neither the policy's width nor the derivative of tanh enters. `"density"` is the policy's true log-density. Both are
+divided by the number of action dimensions. A categorical policy has one reading, the log-probability of the action.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -16,8 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from arb.agents.nets import MLP, Initialiser, fan_in_uniform, namespace, orthogonal
-
-Likelihood = Literal["standard", "density"]
+from arb.agents.protocol import Likelihood
 
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 SATURATION = 1.0 - 1e-6
@@ -41,16 +40,19 @@ class Draws:
         self._key = key
 
     def _next(self) -> Array:
+        key: Array
         self._key, key = jax.random.split(self._key)
         return key
 
     def standard_normal(self, size: Any = (), dtype: Any = jnp.float32) -> Array:
         """Standard normal numbers."""
-        return jax.random.normal(self._next(), size, dtype)
+        drawn: Array = jax.random.normal(self._next(), size, dtype)
+        return drawn
 
     def random(self, size: Any = (), dtype: Any = jnp.float32) -> Array:
         """Uniform numbers in [0, 1)."""
-        return jax.random.uniform(self._next(), size, dtype)
+        drawn: Array = jax.random.uniform(self._next(), size, dtype)
+        return drawn
 
 
 # Densities -----------------------------------------------------------------------------------------------------------
@@ -62,7 +64,8 @@ def normal_log_density(x: Array, mean: Array, log_std: Array) -> Array:
 
 def log_tanh_slope(x: Array) -> Array:
     """ln(1 − tanh²x), without the cancellation of that formula at large |x|."""
-    return 2.0 * (math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
+    slope: Array = 2.0 * (math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
+    return slope
 
 
 def standard_score(x: Array, mean: Array, log_std: Array) -> Array:
@@ -102,8 +105,8 @@ class Gaussian(eqx.Module):
     def sample(self, obs: Array, chance: Chance) -> Array:
         """A draw, differentiable in the parameters and not clipped."""
         mean = self.mode(obs)
-        std = namespace(mean).exp(self.bounded_log_std())
-        return mean + std * chance.standard_normal(mean.shape, dtype=mean.dtype)
+        noise: Array = chance.standard_normal(mean.shape, dtype=mean.dtype)
+        return mean + namespace(mean).exp(self.bounded_log_std()) * noise
 
     def act(self, obs: Array, chance: Chance) -> Array:
         """A draw inside the action box [−1, 1]."""
@@ -136,9 +139,9 @@ class TanhGaussian(eqx.Module):
 
     def parameters(self, obs: Array) -> tuple[Array, Array]:
         """Mean and log-deviation of the normal before tanh."""
-        xp = namespace(obs)
-        mean, raw = xp.split(self.net(obs), 2, axis=-1)
-        return mean, xp.clip(self.multiplier * raw + self.offset, -20.0, 2.0)
+        both = self.net(obs)
+        mean, raw = both[..., : both.shape[-1] // 2], both[..., both.shape[-1] // 2 :]
+        return mean, namespace(raw).clip(self.multiplier * raw + self.offset, -20.0, 2.0)
 
     def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
         """tanh of the mean."""

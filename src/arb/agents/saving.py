@@ -1,7 +1,7 @@
 """A whole agent in one file: parameters and optimisers as safetensors, what they belong to as JSON in its header.
 
-Nothing in the file is executed when it is read. It is written under another name and then renamed, so that an interrupted save
-leaves the previous file as it was.
+Nothing in the file is executed when it is read. It is written under another name and then renamed, so that an
+interrupted save leaves the previous file as it was.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
-import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from arb.agents.calql import CalQL, CalQLConfig
 from arb.agents.famo2o import FamO2O, FamO2OConfig
 from arb.agents.iql import IQL, IQLConfig
+from arb.agents.nets import named_arrays, with_arrays
 from arb.agents.pex import PEX, PEXConfig
 
 AGENTS: dict[str, tuple[Any, Any]] = {
@@ -45,7 +44,7 @@ def save(agent: BuiltIn, path: str | Path) -> None:
         "config": asdict(agent.config),
     }
     unfinished = path.with_name(path.name + ".unfinished")
-    save_file(_named(agent), unfinished, metadata={"arb": json.dumps(about)})
+    save_file(named_arrays(agent), unfinished, metadata={"arb": json.dumps(about)})
     unfinished.replace(path)
 
 
@@ -60,12 +59,12 @@ def load(path: str | Path, config: Any = None) -> BuiltIn:
         if config is not None and config != stored:
             raise ValueError(f"{path} was trained under another configuration: {_difference(stored, config)}")
         empty = _empty(kind, about["obs_dim"], about["action_dim"], stored, about["online"])
-        return _filled(empty, {name: file.get_tensor(name) for name in file.keys()}, path)  # noqa: SIM118
-
-
-def _named(agent: Any) -> dict[str, np.ndarray[Any, Any]]:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(agent)
-    return {jax.tree_util.keystr(path): np.ascontiguousarray(leaf).reshape(leaf.shape) for path, leaf in leaves}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    try:
+        agent: BuiltIn = with_arrays(empty, tensors)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged, it does not fit its own configuration: {error}") from error
+    return agent
 
 
 def _config(kind: Any, stored: dict[str, Any], path: str | Path) -> Any:
@@ -90,13 +89,3 @@ def _empty(kind: Any, obs_dim: int, action_dim: int, config: Any, online: bool) 
         return agent.begin_online() if online else agent
 
     return eqx.filter_eval_shape(build)
-
-
-def _filled(empty: Any, tensors: dict[str, np.ndarray[Any, Any]], path: str | Path) -> Any:
-    leaves, structure = jax.tree_util.tree_flatten_with_path(empty)
-    wanted = {jax.tree_util.keystr(p): leaf for p, leaf in leaves}
-    wrong = sorted(wanted.keys() ^ tensors.keys())
-    wrong += [k for k in wanted.keys() & tensors.keys() if wanted[k].shape != tensors[k].shape]
-    if wrong:
-        raise ValueError(f"{path} does not fit its own configuration at {', '.join(wrong[:3])}: the file is damaged")
-    return jax.tree_util.tree_unflatten(structure, [jnp.array(tensors[k]) for k in wanted])
