@@ -5,7 +5,7 @@ from arb.agents.famo2o import FamO2O, FamO2OConfig
 from arb.agents.iql import IQL, IQLConfig
 from arb.agents.learn import NotFiniteError, learn, on_host, scores
 from arb.agents.pex import PEX, PEXConfig
-from arb.agents.protocol import Agent, Likelihood
+from arb.agents.protocol import Agent
 from arb.agents.saving import load, save
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "FamO2O",
     "FamO2OConfig",
     "IQLConfig",
-    "Likelihood",
     "NotFiniteError",
     "PEXConfig",
     "learn",

@@ -19,7 +19,8 @@ from jax import Array
 from arb.agents.iql import td_target
 from arb.agents.nets import AdamState, Twin, adam, copied, descend, follow, guarded, move, orthogonal
 from arb.agents.policies import Draws, TanhGaussian
-from arb.agents.protocol import Likelihood, Metrics, Transitions
+from arb.agents.protocol import Metrics, Transitions
+from arb.buffer.likelihood import Likelihood
 
 
 # Configuration -------------------------------------------------------------------------------------------------------

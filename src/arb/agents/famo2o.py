@@ -19,7 +19,8 @@ from jax import Array
 from arb.agents.iql import Critics, IQLConfig, advantage_weight, weighted_likelihood_loss
 from arb.agents.nets import MLP, AdamState, adam, descend, namespace
 from arb.agents.policies import Chance, Draws, Gaussian, log_tanh_slope, normal_log_density
-from arb.agents.protocol import Likelihood, Metrics, Transitions
+from arb.agents.protocol import Metrics, Transitions
+from arb.buffer.likelihood import Likelihood
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -70,7 +71,8 @@ class Balance(eqx.Module):
 
     def mode(self, obs: Array) -> Array:
         """The balance of the mean."""
-        return into_range(namespace(obs).tanh(self.net.scalar(obs)), self.low, self.high)
+        mean = self.net.scalar(obs)
+        return into_range(namespace(mean).tanh(mean), self.low, self.high)
 
     def draw(self, obs: Array, chance: Chance) -> tuple[Array, Array]:
         """A differentiable balance and the log-density of its squashed value in [−1, 1]."""
@@ -89,7 +91,7 @@ class Family(eqx.Module):
 
     def conditioned(self, obs: Array, balance: Array) -> Array:
         """The universal policy's input."""
-        return namespace(obs).concatenate([obs, encode(balance, self.code_size)], axis=-1)
+        return namespace(obs, balance).concatenate([obs, encode(balance, self.code_size)], axis=-1)
 
     def act(self, obs: Array, chance: Chance) -> Array:
         """A draw from the member that the balance model prefers."""

@@ -17,7 +17,8 @@ from jax import Array
 
 from arb.agents.nets import MLP, AdamState, Twin, adam, copied, cosine, descend, follow
 from arb.agents.policies import Categorical, Draws, Gaussian
-from arb.agents.protocol import Likelihood, Metrics, Transitions
+from arb.agents.protocol import Metrics, Transitions
+from arb.buffer.likelihood import Likelihood
 
 
 # Configuration -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from arb.agents.protocol import Agent, Likelihood, Transitions
+from arb.agents.protocol import Agent, Transitions
+from arb.buffer.likelihood import Likelihood
 
 AnyAgent = TypeVar("AnyAgent", bound=Agent)
 Tree = TypeVar("Tree")
@@ -68,7 +69,10 @@ def _scan(
 def scores(
     agent: Agent, obs: NDArray[Any], action: NDArray[Any], likelihood: Likelihood = "standard", chunk: int = 512
 ) -> NDArray[np.float32]:
-    """`agent.score` of all rows, in chunks whose activations stay in the cache."""
+    """`agent.score` of all rows, compiled, in chunks whose activations stay in the cache.
+
+    This is what a buffer is refreshed with: `buffer.refresh(partial(scores, agent))`.
+    """
     whole = len(obs) // chunk * chunk
     parts = [
         _score_chunks(agent, jnp.asarray(obs[a:b]), jnp.asarray(action[a:b]), likelihood, size)

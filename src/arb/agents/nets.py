@@ -58,9 +58,9 @@ class Library(Protocol):
     def __getattr__(self, name: str) -> Callable[..., Array]: ...
 
 
-def namespace(x: Any) -> Library:
-    """The library that owns `x`: NumPy for its arrays, JAX for arrays and tracers."""
-    return cast(Library, np if isinstance(x, np.ndarray | np.generic) else jnp)
+def namespace(*values: Any) -> Library:
+    """The library that computes with these values: NumPy if all are its own, else JAX."""
+    return cast(Library, np if all(isinstance(x, np.ndarray | np.generic) for x in values) else jnp)
 
 
 class MLP(eqx.Module):
@@ -90,7 +90,7 @@ class MLP(eqx.Module):
     def _first(self, inputs: tuple[Array, ...]) -> Array:
         weight, bias = self.weights[0], self.biases[0]
         if all(x.shape[:-1] == inputs[0].shape[:-1] for x in inputs):
-            joined = inputs[0] if len(inputs) == 1 else namespace(inputs[0]).concatenate(inputs, axis=-1)
+            joined = inputs[0] if len(inputs) == 1 else namespace(*inputs).concatenate(inputs, axis=-1)
             return joined @ weight + bias
         # A fan of actions at one state: its part of the first layer is computed once, not once per action.
         ends = np.cumsum([x.shape[-1] for x in inputs])

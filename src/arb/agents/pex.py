@@ -17,7 +17,8 @@ from jax import Array
 from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, weighted_likelihood_loss
 from arb.agents.nets import AdamState, Twin, adam, copied, descend, namespace, xavier
 from arb.agents.policies import Chance, Draws, Gaussian
-from arb.agents.protocol import Likelihood, Metrics, Transitions
+from arb.agents.protocol import Metrics, Transitions
+from arb.buffer.likelihood import Likelihood
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -151,11 +152,14 @@ class PEX(eqx.Module):
             return self.policy.score(obs, action, likelihood)
         q = self.critics.q
         gap = self.config.sharpness * (q.least(obs, self.old.mode(obs)) - q.least(obs, self.new.mode(obs)))
+        per = (
+            self.action_dim if likelihood == "standard" else 1
+        )  # the standard reading is a mean, a mixture needs a sum
         parts = [
-            jax.nn.log_sigmoid(sign * gap) + self.action_dim * policy.score(obs, action, likelihood)
+            jax.nn.log_sigmoid(sign * gap) + per * policy.score(obs, action, likelihood)
             for sign, policy in ((1.0, self.old), (-1.0, self.new))
         ]
-        return jnp.logaddexp(*parts) / self.action_dim
+        return jnp.logaddexp(parts[0], parts[1]) / per
 
     def begin_online(self) -> Self:
         """Freeze the old policy and start training the new one, with an optimiser that has seen nothing."""

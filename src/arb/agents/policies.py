@@ -1,8 +1,8 @@
 """Policies: mean, sample, likelihood, and the score that ARB reads.
 
-`score` has two readings. `"standard"` is the paper's: the log-density of the z-score under a standard normal, so that
-neither the policy's width nor the derivative of tanh enters. `"density"` is the policy's true log-density. Both are
-divided by the number of action dimensions. A categorical policy has one reading, the log-probability of the action.
+`score` has the two readings of `arb.buffer.likelihood`. `"standard"` is the paper's: the log-density of the z-score
+under a standard normal, per action dimension, so that neither the policy's width nor the derivative of tanh enters.
+`"density"` is the policy's true log-density, summed. A categorical policy has one reading, its log-probability.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from arb.agents.nets import MLP, Initialiser, fan_in_uniform, namespace, orthogonal
-from arb.agents.protocol import Likelihood
+from arb.buffer.likelihood import Likelihood
 
+EDGE = 1.0 - 1e-6
+"""Squashed actions are clamped to ±EDGE before atanh, as in the paper's release; atanh of it is 7.25."""
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
-SATURATION = 1.0 - 1e-6
-"""tanh actions are pulled inside ±this before atanh, as in the paper's release; atanh of it is 7.25."""
 
 
 class Chance(Protocol):
@@ -58,8 +58,7 @@ class Draws:
 # Densities -----------------------------------------------------------------------------------------------------------
 def normal_log_density(x: Array, mean: Array, log_std: Array) -> Array:
     """Log-density of a diagonal normal, per dimension."""
-    xp = namespace(x)
-    return -0.5 * ((x - mean) * xp.exp(-log_std)) ** 2 - log_std - HALF_LOG_TAU
+    return -0.5 * ((x - mean) * jnp.exp(-log_std)) ** 2 - log_std - HALF_LOG_TAU
 
 
 def log_tanh_slope(x: Array) -> Array:
@@ -96,7 +95,8 @@ class Gaussian(eqx.Module):
 
     def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
         """The mean action."""
-        return namespace(obs).tanh(self.net(obs))
+        raw = self.net(obs)
+        return namespace(raw).tanh(raw)
 
     def bounded_log_std(self) -> Array:
         """The log-deviation, clipped."""
@@ -118,9 +118,9 @@ class Gaussian(eqx.Module):
         return jnp.sum(normal_log_density(action, self.mode(obs), self.bounded_log_std()), axis=-1)
 
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
-        """The number ARB reads, per action dimension."""
+        """The number ARB reads."""
         if likelihood == "density":
-            return self.log_prob(obs, action) / action.shape[-1]
+            return self.log_prob(obs, action)
         return standard_score(action, self.mode(obs), self.bounded_log_std())
 
 
@@ -145,7 +145,8 @@ class TanhGaussian(eqx.Module):
 
     def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
         """tanh of the mean."""
-        return namespace(obs).tanh(self.parameters(obs)[0])
+        mean, _ = self.parameters(obs)
+        return namespace(mean).tanh(mean)
 
     def act(self, obs: Array, chance: Chance) -> Array:
         """A draw."""
@@ -161,11 +162,11 @@ class TanhGaussian(eqx.Module):
         return jnp.tanh(raw), density
 
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
-        """The number ARB reads, per action dimension, at atanh of the action."""
+        """The number ARB reads, at atanh of the action."""
         mean, log_std = self.parameters(obs)
-        raw = jnp.arctanh(jnp.clip(action, -SATURATION, SATURATION))
+        raw = jnp.arctanh(jnp.clip(action, -EDGE, EDGE))
         if likelihood == "density":
-            return jnp.mean(normal_log_density(raw, mean, log_std) - log_tanh_slope(raw), axis=-1)
+            return jnp.sum(normal_log_density(raw, mean, log_std) - log_tanh_slope(raw), axis=-1)
         return standard_score(raw, mean, log_std)
 
 
@@ -181,7 +182,8 @@ class Categorical(eqx.Module):
 
     def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
         """The most probable action."""
-        return namespace(obs).argmax(self.net(obs), axis=-1)
+        logits = self.net(obs)
+        return namespace(logits).argmax(logits, axis=-1)
 
     def act(self, obs: Array, chance: Chance) -> Array:
         """A draw, by the Gumbel trick."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Protocol, Self
 
 from jax import Array
 
+from arb.buffer.likelihood import Likelihood
+
 Metrics = dict[str, Array]
 """Scalars of one update; names of losses end in `_loss`, and those are watched for numbers that are not finite."""
-Likelihood = Literal["standard", "density"]
-"""The reading of a policy's likelihood: of the z-score under a standard normal, or the true density."""
 
 
 class Transitions(Protocol):
@@ -42,7 +42,7 @@ class Agent(Protocol):
         """The action for evaluation; the key is for those whose evaluation is random (PEX)."""
 
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
-        """The log-likelihood that ARB reads, per action dimension."""
+        """The log-likelihood that ARB reads; `arb.buffer.likelihood` defines its two readings."""
 
     def begin_online(self) -> Self:
         """The agent at the switch from offline to online."""
