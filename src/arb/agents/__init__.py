@@ -1,0 +1,27 @@
+"""The algorithms of the paper, as pure updates on values. Importing this imports JAX; `import arb` does not."""
+
+from arb.agents.calql import CalQL, CalQLConfig
+from arb.agents.famo2o import FamO2O, FamO2OConfig
+from arb.agents.iql import IQL, IQLConfig
+from arb.agents.learn import NotFiniteError, learn, on_host, scores
+from arb.agents.pex import PEX, PEXConfig
+from arb.agents.protocol import Agent
+from arb.agents.saving import load, save
+
+__all__ = [
+    "IQL",
+    "PEX",
+    "Agent",
+    "CalQL",
+    "CalQLConfig",
+    "FamO2O",
+    "FamO2OConfig",
+    "IQLConfig",
+    "NotFiniteError",
+    "PEXConfig",
+    "learn",
+    "load",
+    "on_host",
+    "save",
+    "scores",
+]

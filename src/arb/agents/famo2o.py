@@ -1,0 +1,204 @@
+"""FamO2O (Wang et al. 2023) on IQL: a family of policies, from cautious to greedy, and a model that picks among them.
+
+The universal policy is conditioned on a coefficient b, which is also the temperature of its own weight
+exp(b·advantage). The balance model learns which b has the highest value in each state. Every detail and its source:
+docs/algorithms/famo2o.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from arb.agents.iql import Critics, IQLConfig, advantage_weight, weighted_likelihood_loss
+from arb.agents.nets import MLP, AdamState, adam, descend, namespace
+from arb.agents.policies import Chance, Draws, Gaussian, log_tanh_slope, normal_log_density
+from arb.agents.protocol import Metrics, Transitions
+from arb.buffer.likelihood import Likelihood
+
+
+# Configuration -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class FamO2OConfig(IQLConfig):
+    """IQL's fields and the family's; `temperature` is not read, since b takes its place."""
+
+    lowest_balance: float = 1.0
+    highest_balance: float = 5.0
+    code_size: int = 6
+    """Length of the sinusoidal code of b."""
+    target_entropy: float = -0.5
+    """Entropy the balance model is held at, before its range is applied."""
+
+
+# Formulas ------------------------------------------------------------------------------------------------------------
+def encode(balance: Array, size: int = 6) -> Array:
+    """sin and cos of b / 10000^(2i/size) for i = 0, 1, ..., interleaved: shape (..., size)."""
+    xp = namespace(balance)
+    divisors = np.asarray(10_000.0 ** (2.0 * np.arange(size // 2) / size), np.float32)
+    angle = balance[..., None] / divisors
+    return xp.stack([xp.sin(angle), xp.cos(angle)], axis=-1).reshape(*balance.shape, size)
+
+
+def into_range(squashed: Array, low: float, high: float) -> Array:
+    """[−1, 1] to [low, high]."""
+    return 0.5 * (squashed + 1.0) * (high - low) + low
+
+
+def balance_loss(temperature: Array, log_prob: Array, q: Array) -> Array:
+    """High value, at the entropy that the temperature asks for."""
+    return jnp.mean(temperature * log_prob - q)
+
+
+def entropy_loss(log_temperature: Array, entropy: Array, target: float) -> Array:
+    """Falls when the temperature falls as long as there is more entropy than asked."""
+    return jnp.exp(log_temperature) * jnp.mean(entropy - target)
+
+
+# Networks ------------------------------------------------------------------------------------------------------------
+class Balance(eqx.Module):
+    """tanh of a normal around a state-dependent mean with one learned deviation, mapped to the range of b."""
+
+    net: MLP
+    log_std: Array
+    low: float = eqx.field(static=True)
+    high: float = eqx.field(static=True)
+
+    def mode(self, obs: Array) -> Array:
+        """The balance of the mean."""
+        mean = self.net.scalar(obs)
+        return into_range(namespace(mean).tanh(mean), self.low, self.high)
+
+    def draw(self, obs: Array, chance: Chance) -> tuple[Array, Array]:
+        """A differentiable balance and the log-density of its squashed value in [−1, 1]."""
+        mean, log_std = self.net.scalar(obs), jnp.clip(self.log_std, -10.0, 2.0)
+        raw = mean + jnp.exp(log_std) * chance.standard_normal(mean.shape)
+        log_prob = normal_log_density(raw, mean, log_std) - log_tanh_slope(raw)
+        return into_range(jnp.tanh(raw), self.low, self.high), log_prob
+
+
+class Family(eqx.Module):
+    """The universal policy under the balance model's mode."""
+
+    universal: Gaussian
+    balance: Balance
+    code_size: int = eqx.field(static=True)
+
+    def conditioned(self, obs: Array, balance: Array) -> Array:
+        """The universal policy's input."""
+        return namespace(obs, balance).concatenate([obs, encode(balance, self.code_size)], axis=-1)
+
+    def act(self, obs: Array, chance: Chance) -> Array:
+        """A draw from the member that the balance model prefers."""
+        return self.universal.act(self.conditioned(obs, self.balance.mode(obs)), chance)
+
+    def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
+        """The mean of the member that the balance model prefers."""
+        return self.universal.mode(self.conditioned(obs, self.balance.mode(obs)))
+
+    def value_of(self, balance_model: Balance, obs: Array, critics: Critics, chance: Chance) -> tuple[Array, Array]:
+        """min Q̄ of an action of the member drawn by `balance_model`, and the log-density of that draw."""
+        balance, log_prob = balance_model.draw(obs, chance)
+        action = self.universal.sample(self.conditioned(obs, balance), chance)
+        return critics.target.least(obs, action), log_prob
+
+
+# Agent ---------------------------------------------------------------------------------------------------------------
+class FamO2O(eqx.Module):
+    """A FamO2O agent, as a value."""
+
+    critics: Critics
+    family: Family
+    log_temperature: Array
+    universal_adam: AdamState
+    balance_adam: AdamState
+    temperature_adam: AdamState
+    obs_dim: int = eqx.field(static=True)
+    action_dim: int = eqx.field(static=True)
+    config: FamO2OConfig = eqx.field(static=True)
+    online: bool = eqx.field(static=True, default=False)
+
+    @classmethod
+    def create(cls, key: Array, obs_dim: int, action_dim: int, config: FamO2OConfig | None = None) -> FamO2O:
+        """A fresh agent; actions are in [−1, 1]."""
+        config = config or FamO2OConfig()
+        if config.actions != "continuous" or config.code_size % 2:
+            raise ValueError("FamO2O needs continuous actions and an even code_size")
+        k_critics, k_universal, k_balance = jax.random.split(key, 3)
+        sizes = (obs_dim + config.code_size, *config.hidden, action_dim)
+        universal = Gaussian.create(k_universal, sizes, lowest=-5.0)
+        net = MLP.create(k_balance, (obs_dim, *config.hidden, 1))
+        balance = Balance(net, jnp.zeros(()), config.lowest_balance, config.highest_balance)
+        critics = Critics.create(k_critics, obs_dim, action_dim, config.hidden)
+        log_temperature = jnp.zeros(())
+        states = (adam(universal), adam(balance), adam(log_temperature))
+        family = Family(universal, balance, config.code_size)
+        return cls(critics, family, log_temperature, *states, obs_dim, action_dim, config)
+
+    def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
+        """One update: critics, balance model, its temperature, universal policy, each at the others' old values."""
+        config, family, rate = self.config, self.family, self.config.learning_rate
+        k_member, k_balance = jax.random.split(key)
+
+        def pick(balance: Balance) -> tuple[Array, Array]:
+            q, log_prob = family.value_of(balance, batch.obs, self.critics, Draws(k_balance))
+            return balance_loss(jnp.exp(self.log_temperature), log_prob, q), jax.lax.stop_gradient(-log_prob)
+
+        def cool(log_temperature: Array) -> tuple[Array, None]:
+            return entropy_loss(log_temperature, entropy, config.target_entropy), None
+
+        def imitate(universal: Gaussian) -> tuple[Array, None]:
+            log_prob = universal.log_prob(family.conditioned(batch.obs, member), batch.action)
+            return weighted_likelihood_loss(weight, log_prob), None
+
+        critics, advantage, metrics = self.critics.update(batch, batch.action, config)
+        member = self._members(batch.obs, Draws(k_member))
+        weight = advantage_weight(advantage, member, config.largest_weight)
+        universal, universal_adam, loss, _ = descend(imitate, family.universal, self.universal_adam, rate)
+        balance, balance_adam, b_loss, entropy = descend(pick, family.balance, self.balance_adam, rate)
+        log_temperature, temperature_adam, _, _ = descend(cool, self.log_temperature, self.temperature_adam, rate)
+        agent = replace(
+            self,
+            critics=critics,
+            family=replace(family, universal=universal, balance=balance),
+            log_temperature=log_temperature,
+            universal_adam=universal_adam,
+            balance_adam=balance_adam,
+            temperature_adam=temperature_adam,
+        )
+        own = {"policy_loss": loss, "balance_loss": b_loss, "balance": member.mean(), "entropy": entropy.mean()}
+        return agent, metrics | own
+
+    def _members(self, obs: Array, chance: Draws) -> Array:
+        """The balance of each sample: anywhere in the range, or after `begin_online` the balance model's draw."""
+        if self.online:
+            return jax.lax.stop_gradient(self.family.balance.draw(obs, chance)[0])
+        uniform = 2.0 * chance.random(obs.shape[:-1]) - 1.0
+        return into_range(uniform, self.config.lowest_balance, self.config.highest_balance)
+
+    @property
+    def actor(self) -> Family:
+        """The networks that choose actions."""
+        return self.family
+
+    def act(self, obs: Array, key: Array) -> Array:
+        """An exploring action."""
+        return self.actor.act(obs, Draws(key))
+
+    def mode(self, obs: Array, key: Array | None = None) -> Array:  # noqa: ARG002
+        """The action for evaluation."""
+        return self.actor.mode(obs)
+
+    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
+        """What ARB reads: of the member that the balance model's mean picks."""
+        chosen = self.family.conditioned(obs, self.family.balance.mode(obs))
+        return self.family.universal.score(chosen, action, likelihood)
+
+    def begin_online(self) -> Self:
+        """From here on the balance model picks the members that are trained."""
+        return replace(self, online=True)

@@ -1,0 +1,174 @@
+"""Implicit Q-learning (Kostrikov et al. 2022), for continuous and for discrete actions.
+
+V is fitted to an expectile of min Q̄ over the data's actions, Q to r + γV(s'), and the policy to the data's actions
+weighted by exp(β·advantage): nothing is ever evaluated at an action outside the data. `Critics`, the half that learns V
+and Q, also serves PEX and FamO2O. Every detail and its source: docs/algorithms/iql.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from arb.agents.nets import MLP, AdamState, Twin, adam, copied, cosine, descend, follow
+from arb.agents.policies import Categorical, Draws, Gaussian
+from arb.agents.protocol import Metrics, Transitions
+from arb.buffer.likelihood import Likelihood
+
+
+# Configuration -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class IQLConfig:
+    """The defaults are the paper's locomotion values; `arb.presets` holds AntMaze's."""
+
+    hidden: tuple[int, ...] = (256, 256)
+    expectile: float = 0.7
+    """τ: 0.5 is the mean over the data's actions, towards 1 their best."""
+    temperature: float = 3.0
+    """β of the weight exp(β·advantage)."""
+    largest_weight: float = 100.0
+    discount: float = 0.99
+    target_rate: float = 0.005
+    learning_rate: float = 3e-4
+    policy_decay: int | None = None
+    """Updates in which the policy's learning rate falls to 0 along half a cosine; constant after `begin_online`."""
+    actions: Literal["continuous", "discrete"] = "continuous"
+
+
+# Losses --------------------------------------------------------------------------------------------------------------
+def expectile_loss(gap: Array, expectile: float) -> Array:
+    """Squares of the gap, weighted τ above and 1 − τ below zero."""
+    return jnp.mean(jnp.where(gap < 0, 1.0 - expectile, expectile) * gap**2)
+
+
+def td_target(reward: Array, discount: Array, next_value: Array) -> Array:
+    """r + discount·V(s'), where `discount` is γ, or 0 at a termination."""
+    return reward + discount * next_value
+
+
+def twin_loss(values: tuple[Array, Array], target: Array) -> Array:
+    """Mean of the two mean squared errors."""
+    return 0.5 * (jnp.mean((values[0] - target) ** 2) + jnp.mean((values[1] - target) ** 2))
+
+
+def advantage_weight(advantage: Array, temperature: float | Array, largest: float) -> Array:
+    """exp(β·advantage), at most `largest`."""
+    return jnp.minimum(jnp.exp(temperature * advantage), largest)
+
+
+def weighted_likelihood_loss(weight: Array, log_prob: Array) -> Array:
+    """Negative weighted log-likelihood."""
+    return -jnp.mean(weight * log_prob)
+
+
+# Critics -------------------------------------------------------------------------------------------------------------
+class Critics(eqx.Module):
+    """V and twin Q with their target and optimisers."""
+
+    q: Twin
+    target: Twin
+    value: MLP
+    q_adam: AdamState
+    value_adam: AdamState
+
+    @classmethod
+    def create(cls, key: Array, obs_dim: int, action_dim: int, hidden: tuple[int, ...]) -> Critics:
+        """Fresh critics whose target equals Q."""
+        k_q, k_value = jax.random.split(key)
+        q = Twin.create(k_q, (obs_dim + action_dim, *hidden, 1))
+        value = MLP.create(k_value, (obs_dim, *hidden, 1))
+        return cls(q, copied(q), value, adam(q), adam(value))
+
+    def advantage(self, obs: Array, action: Array) -> Array:
+        """min Q̄(s, a) − V(s)."""
+        return self.target.least(obs, action) - self.value.scalar(obs)
+
+    def update(self, batch: Transitions, action: Array, config: IQLConfig) -> tuple[Critics, Array, Metrics]:
+        """One step of V, Q and the target; the advantage and the next value are those of V before its step."""
+        q_data = self.target.least(batch.obs, action)
+        next_value = self.value.scalar(batch.next_obs)
+
+        def value_loss(value: MLP) -> tuple[Array, Array]:
+            gap = q_data - value.scalar(batch.obs)
+            return expectile_loss(gap, config.expectile), gap
+
+        def critic_loss(q: Twin) -> tuple[Array, None]:
+            target = td_target(batch.reward, config.discount * batch.discount, next_value)
+            return twin_loss(q(batch.obs, action), target), None
+
+        value, value_adam, v_loss, gap = descend(value_loss, self.value, self.value_adam, config.learning_rate)
+        q, q_adam, q_loss, _ = descend(critic_loss, self.q, self.q_adam, config.learning_rate)
+        critics = Critics(q, follow(self.target, q, config.target_rate), value, q_adam, value_adam)
+        return critics, gap, {"value_loss": v_loss, "critic_loss": q_loss, "q": q_data.mean(), "advantage": gap.mean()}
+
+
+def policy_rate(config: IQLConfig, online: bool, state: AdamState) -> float | Array:
+    """The policy's learning rate at its next step."""
+    if online or config.policy_decay is None:
+        return config.learning_rate
+    return config.learning_rate * cosine(state.count, config.policy_decay)
+
+
+# Agent ---------------------------------------------------------------------------------------------------------------
+class IQL(eqx.Module):
+    """An IQL agent, as a value."""
+
+    critics: Critics
+    policy: Gaussian | Categorical
+    policy_adam: AdamState
+    obs_dim: int = eqx.field(static=True)
+    action_dim: int = eqx.field(static=True)
+    config: IQLConfig = eqx.field(static=True)
+    online: bool = eqx.field(static=True, default=False)
+
+    @classmethod
+    def create(cls, key: Array, obs_dim: int, action_dim: int, config: IQLConfig | None = None) -> IQL:
+        """A fresh agent; with discrete actions `action_dim` is their number and an action is one of 0, 1, ..."""
+        config = config or IQLConfig()
+        k_critics, k_policy = jax.random.split(key)
+        kind = Categorical if config.actions == "discrete" else Gaussian
+        policy = kind.create(k_policy, (obs_dim, *config.hidden, action_dim))
+        critics = Critics.create(k_critics, obs_dim, action_dim, config.hidden)
+        return cls(critics, policy, adam(policy), obs_dim, action_dim, config)
+
+    def update(self, batch: Transitions, key: Array | None = None) -> tuple[Self, Metrics]:  # noqa: ARG002
+        """One update of all networks; it needs no randomness."""
+        action = batch.action
+        if self.config.actions == "discrete":  # the critics read them as one-hot vectors
+            action = jax.nn.one_hot(action, self.action_dim)
+        critics, advantage, metrics = self.critics.update(batch, action, self.config)
+        weight = advantage_weight(advantage, self.config.temperature, self.config.largest_weight)
+
+        def policy_loss(policy: Gaussian | Categorical) -> tuple[Array, None]:
+            return weighted_likelihood_loss(weight, policy.log_prob(batch.obs, batch.action)), None
+
+        rate = policy_rate(self.config, self.online, self.policy_adam)
+        policy, policy_adam, loss, _ = descend(policy_loss, self.policy, self.policy_adam, rate)
+        agent = replace(self, critics=critics, policy=policy, policy_adam=policy_adam)
+        return agent, metrics | {"policy_loss": loss}
+
+    @property
+    def actor(self) -> Gaussian | Categorical:
+        """The networks that choose actions."""
+        return self.policy
+
+    def act(self, obs: Array, key: Array) -> Array:
+        """An exploring action."""
+        return self.actor.act(obs, Draws(key))
+
+    def mode(self, obs: Array, key: Array | None = None) -> Array:  # noqa: ARG002
+        """The action for evaluation."""
+        return self.actor.mode(obs)
+
+    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
+        """What ARB reads."""
+        return self.policy.score(obs, action, likelihood)
+
+    def begin_online(self) -> Self:
+        """From here on the learning rate is constant."""
+        return replace(self, online=True)

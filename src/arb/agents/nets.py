@@ -1,0 +1,192 @@
+"""Networks and descent: what every algorithm of the package is built from.
+
+Everything is a value: an `MLP` is a pytree of arrays, and `descend` returns a new one. The forward pass is written once
+for both array libraries: with NumPy weights and inputs it runs in NumPy, which for one observation on a CPU is faster
+than a compiled JAX call; anywhere else it is JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any, Protocol, TypeVar, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+from numpy.typing import NDArray
+
+Initialiser = Callable[[Array, int, int], tuple[Array, Array]]
+"""`(key, n_in, n_out)` to a weight of shape (n_in, n_out) and a bias of shape (n_out,)."""
+Params = TypeVar("Params")
+AdamState = Any
+"""First and second moments in the shape of the parameters, and the number of steps taken."""
+
+_ADAM = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
+
+
+# Initialisation ------------------------------------------------------------------------------------------------------
+def fan_in_uniform(key: Array, n_in: int, n_out: int) -> tuple[Array, Array]:
+    """Weights and biases uniform in ±1/√n_in: PyTorch's default for a linear layer, used by the IQL family."""
+    k_weight, k_bias = jax.random.split(key)
+    bound = n_in**-0.5
+    return (
+        jax.random.uniform(k_weight, (n_in, n_out), minval=-bound, maxval=bound),
+        jax.random.uniform(k_bias, (n_out,), minval=-bound, maxval=bound),
+    )
+
+
+def orthogonal(key: Array, n_in: int, n_out: int) -> tuple[Array, Array]:
+    """Orthogonal weights of gain √2 and zero biases, in every layer: Cal-QL's networks."""
+    weight: Array = jax.nn.initializers.orthogonal(2.0**0.5)(key, (n_in, n_out))
+    return weight, jnp.zeros(n_out)
+
+
+def xavier(key: Array, n_in: int, n_out: int) -> tuple[Array, Array]:
+    """Glorot-uniform weights and zero biases: the new policy of PEX."""
+    weight: Array = jax.nn.initializers.glorot_uniform()(key, (n_in, n_out))
+    return weight, jnp.zeros(n_out)
+
+
+# Networks ------------------------------------------------------------------------------------------------------------
+class Library(Protocol):
+    """NumPy or JAX, where both have the same functions."""
+
+    def __getattr__(self, name: str) -> Callable[..., Array]: ...
+
+
+def namespace(*values: Any) -> Library:
+    """The library that computes with these values: NumPy if all are its own, else JAX."""
+    return cast(Library, np if all(isinstance(x, np.ndarray | np.generic) for x in values) else jnp)
+
+
+class MLP(eqx.Module):
+    """A ReLU network with a linear last layer; weights are stored as (in, out)."""
+
+    weights: tuple[Array, ...]
+    biases: tuple[Array, ...]
+
+    @classmethod
+    def create(cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = fan_in_uniform) -> MLP:
+        """A network with `sizes = (inputs, hidden ..., outputs)`."""
+        keys = jax.random.split(key, len(sizes) - 1)
+        layers = [initialise(k, n_in, n_out) for k, (n_in, n_out) in zip(keys, pairwise(sizes), strict=True)]
+        return cls(tuple(w for w, _ in layers), tuple(b for _, b in layers))
+
+    def __call__(self, *inputs: Array) -> Array:
+        """Outputs for the inputs joined along their last axis; leading axes broadcast."""
+        hidden = self._first(inputs)
+        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
+            hidden = _relu(hidden) @ weight + bias
+        return hidden
+
+    def scalar(self, *inputs: Array) -> Array:
+        """The only output, without its axis."""
+        return self(*inputs)[..., 0]
+
+    def _first(self, inputs: tuple[Array, ...]) -> Array:
+        weight, bias = self.weights[0], self.biases[0]
+        if all(x.shape[:-1] == inputs[0].shape[:-1] for x in inputs):
+            joined = inputs[0] if len(inputs) == 1 else namespace(*inputs).concatenate(inputs, axis=-1)
+            return joined @ weight + bias
+        # A fan of actions at one state: its part of the first layer is computed once, not once per action.
+        ends = np.cumsum([x.shape[-1] for x in inputs])
+        return sum((x @ weight[end - x.shape[-1] : end] for x, end in zip(inputs, ends, strict=True)), bias)
+
+
+class Twin(eqx.Module):
+    """Two critics of (observation, action)."""
+
+    first: MLP
+    second: MLP
+
+    @classmethod
+    def create(cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = fan_in_uniform) -> Twin:
+        """Two networks with different weights."""
+        one, two = jax.random.split(key)
+        return cls(MLP.create(one, sizes, initialise), MLP.create(two, sizes, initialise))
+
+    def __call__(self, obs: Array, action: Array) -> tuple[Array, Array]:
+        """Both values."""
+        return self.first.scalar(obs, action), self.second.scalar(obs, action)
+
+    def least(self, obs: Array, action: Array) -> Array:
+        """The smaller of both values, element by element."""
+        first, second = self(obs, action)
+        return namespace(first).minimum(first, second)
+
+
+def _relu(x: Array) -> Array:
+    # jax.nn.relu and not jnp.maximum, whose derivative at 0 is 1/2.
+    xp = namespace(x)
+    return xp.maximum(x, 0) if xp is np else jax.nn.relu(x)
+
+
+# Descent -------------------------------------------------------------------------------------------------------------
+def adam(params: Any) -> AdamState:
+    """Adam before its first step."""
+    return _ADAM.init(params)
+
+
+def descend(
+    loss: Callable[[Params], tuple[Array, Any]], params: Params, state: AdamState, rate: float | Array
+) -> tuple[Params, AdamState, Array, Any]:
+    """One Adam step down `loss`, which returns `(value, more)`: new parameters, new state, value, more."""
+    (value, rest), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+    params, state = move(params, gradient, state, rate)
+    return params, state, guarded(value, gradient), rest
+
+
+def move(params: Params, gradient: Params, state: AdamState, rate: float | Array) -> tuple[Params, AdamState]:
+    """One Adam step along a gradient that is already known."""
+    direction, state = _ADAM.update(gradient, state)
+    return jax.tree.map(lambda p, d: p - rate * d, params, direction), state
+
+
+def guarded(value: Array, gradient: Any) -> Array:
+    """The loss, or NaN where its gradient is not finite although the loss itself is.
+
+    Only biases and other vectors are looked at. A weight's gradient is its layer's inputs times the same incoming
+    gradient that its bias sums, so the small arrays tell, and the large ones need not be read again.
+    """
+    small = [jnp.sum(g) for g in jax.tree.leaves(gradient) if g.ndim <= 1]
+    return jnp.where(jnp.isfinite(sum(small)), value, jnp.nan)
+
+
+def follow(target: Params, source: Params, rate: float) -> Params:
+    """The target moved by `rate` of its distance to the source (Polyak averaging)."""
+    moved: Params = jax.tree.map(lambda t, s: t + rate * (s - t), target, source)
+    return moved
+
+
+def copied(tree: Params) -> Params:
+    """The same values in buffers of their own: a call that may overwrite its input accepts no buffer twice."""
+    copy: Params = jax.tree.map(jnp.copy, tree)
+    return copy
+
+
+def cosine(count: Array, length: int) -> Array:
+    """Half a cosine from 1 at step 0 to 0 at step `length`, and 0 after: it never rises again."""
+    return 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(count / length, 1.0)))
+
+
+# Trees as arrays -----------------------------------------------------------------------------------------------------
+def named_arrays(tree: Any) -> dict[str, NDArray[Any]]:
+    """Every array of a tree under the path that leads to it."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path): np.array(leaf, order="C") for path, leaf in leaves}
+
+
+def with_arrays(like: Params, arrays: Mapping[str, NDArray[Any]]) -> Params:
+    """A tree of the same structure holding these arrays; refused unless names and shapes are the same."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    wanted = {jax.tree_util.keystr(path): leaf.shape for path, leaf in leaves}
+    wrong = sorted(wanted.keys() ^ arrays.keys())
+    wrong += [name for name in wanted if name in arrays and wanted[name] != arrays[name].shape]
+    if wrong:
+        raise ValueError(f"the arrays do not fit at {', '.join(wrong[:3])}")
+    filled: Params = jax.tree_util.tree_unflatten(structure, [jnp.array(arrays[name]) for name in wanted])
+    return filled

@@ -1,0 +1,167 @@
+"""PEX (Zhang et al. 2023): keep the pre-trained policy, and let a new one grow beside it.
+
+Before `begin_online` this is IQL. After it the old policy is frozen, a new one is trained, and each action is chosen
+between the two by a softmax over κ·Q. Every detail and its source: docs/algorithms/pex.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, weighted_likelihood_loss
+from arb.agents.nets import AdamState, Twin, adam, copied, descend, namespace, xavier
+from arb.agents.policies import Chance, Draws, Gaussian
+from arb.agents.protocol import Metrics, Transitions
+from arb.buffer.likelihood import Likelihood
+
+
+# Configuration -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class PEXConfig(IQLConfig):
+    """IQL's fields and how the two policies meet; the defaults are the paper's locomotion values."""
+
+    sharpness: float = 3.0
+    """κ of the softmax over κ·Q (the paper's β_PEX)."""
+    greed: float = 0.9
+    """At evaluation, probability of the mode instead of a sample, in the new policy and in the choice (1 − ε)."""
+    new_policy: Literal["random", "copy"] = "random"
+    policy_actions: Literal["composite", "buffer"] = "composite"
+    """The actions the new policy is fitted to: the pair's own choice at the batch's states, or those of the batch."""
+    scored: Literal["new", "mixture"] = "new"
+    """The likelihood ARB reads online: the new policy's, or the pair's."""
+
+
+# The choice between two policies -------------------------------------------------------------------------------------
+def old_probability(q_old: Array, q_new: Array, sharpness: float) -> Array:
+    """Softmax over κ·Q of two actions, of the old policy's: a logistic of the difference, finite for every finite Q."""
+    xp = namespace(q_old)
+    return 0.5 * (1.0 - xp.tanh(0.5 * sharpness * (q_new - q_old)))
+
+
+class Pair(eqx.Module):
+    """The networks that choose actions online."""
+
+    old: Gaussian
+    new: Gaussian
+    q: Twin
+    sharpness: float = eqx.field(static=True)
+    greed: float = eqx.field(static=True)
+
+    def act(self, obs: Array, chance: Chance) -> Array:
+        """The old policy's mean or a draw from the new one, at random by their values."""
+        a_old, a_new = self.old.mode(obs), self.new.act(obs, chance)
+        p_old = old_probability(self.q.least(obs, a_old), self.q.least(obs, a_new), self.sharpness)
+        return _pick(chance.random(p_old.shape, dtype=p_old.dtype) < p_old, a_old, a_new)
+
+    def mode(self, obs: Array, chance: Chance | None = None) -> Array:
+        """With probability `greed` the new policy's mode and the better action; without `chance`, always both."""
+        a_old, a_new = self.old.mode(obs), self.new.mode(obs)
+        if chance is not None:
+            explore = chance.random(a_old.shape[:-1], dtype=a_old.dtype) >= self.greed
+            a_new = _pick(explore, self.new.act(obs, chance), a_new)
+        p_old = old_probability(self.q.least(obs, a_old), self.q.least(obs, a_new), self.sharpness)
+        choice = p_old > 0.5
+        if chance is not None:
+            explore = chance.random(p_old.shape, dtype=p_old.dtype) >= self.greed
+            drawn = chance.random(p_old.shape, dtype=p_old.dtype) < p_old
+            choice = namespace(p_old).where(explore, drawn, choice)
+        return _pick(choice, a_old, a_new)
+
+
+def _pick(first: Array, a: Array, b: Array) -> Array:
+    xp = namespace(a)
+    return xp.where(xp.asarray(first)[..., None], a, b)
+
+
+# Agent ---------------------------------------------------------------------------------------------------------------
+class PEX(eqx.Module):
+    """A PEX agent, as a value. `new` is drawn at creation and waits, untrained, until `begin_online`."""
+
+    critics: Critics
+    old: Gaussian
+    new: Gaussian
+    policy_adam: AdamState
+    obs_dim: int = eqx.field(static=True)
+    action_dim: int = eqx.field(static=True)
+    config: PEXConfig = eqx.field(static=True)
+    online: bool = eqx.field(static=True, default=False)
+
+    @classmethod
+    def create(cls, key: Array, obs_dim: int, action_dim: int, config: PEXConfig | None = None) -> PEX:
+        """A fresh agent; actions are in [−1, 1]."""
+        config = config or PEXConfig()
+        if config.actions != "continuous":
+            raise ValueError("PEX is defined for continuous actions; use IQL for discrete ones")
+        k_critics, k_old, k_new = jax.random.split(key, 3)
+        sizes = (obs_dim, *config.hidden, action_dim)
+        old, new = Gaussian.create(k_old, sizes), Gaussian.create(k_new, sizes, xavier, lowest=-5.0)
+        critics = Critics.create(k_critics, obs_dim, action_dim, config.hidden)
+        return cls(critics, old, new, adam(old), obs_dim, action_dim, config)
+
+    def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
+        """One update of the critics and of the policy in training: the old one, or after `begin_online` the new."""
+        critics, advantage, metrics = self.critics.update(batch, batch.action, self.config)
+        action = batch.action
+        if self.online and self.config.policy_actions == "composite":
+            pair = replace(self.pair, q=critics.q)
+            action = jax.lax.stop_gradient(pair.act(batch.obs, Draws(key)))
+            advantage = critics.advantage(batch.obs, action)
+        weight = advantage_weight(advantage, self.config.temperature, self.config.largest_weight)
+
+        def policy_loss(policy: Gaussian) -> tuple[Array, None]:
+            return weighted_likelihood_loss(weight, policy.log_prob(batch.obs, action)), None
+
+        rate = policy_rate(self.config, self.online, self.policy_adam)
+        policy, policy_adam, loss, _ = descend(policy_loss, self.policy, self.policy_adam, rate)
+        agent = replace(self, critics=critics, policy_adam=policy_adam)
+        agent = replace(agent, new=policy) if self.online else replace(agent, old=policy)
+        return agent, metrics | {"policy_loss": loss}
+
+    @property
+    def policy(self) -> Gaussian:
+        """The policy in training."""
+        return self.new if self.online else self.old
+
+    @property
+    def pair(self) -> Pair:
+        """Both policies and the critic that chooses between them."""
+        return Pair(self.old, self.new, self.critics.q, self.config.sharpness, self.config.greed)
+
+    @property
+    def actor(self) -> Gaussian | Pair:
+        """The networks that choose actions."""
+        return self.pair if self.online else self.old
+
+    def act(self, obs: Array, key: Array) -> Array:
+        """An exploring action."""
+        return self.actor.act(obs, Draws(key))
+
+    def mode(self, obs: Array, key: Array | None = None) -> Array:
+        """The action for evaluation: greedy, or ε-greedy where a key is given."""
+        return self.actor.mode(obs, None if key is None else Draws(key))
+
+    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
+        """What ARB reads: of the policy in training, or of the pair weighted by its choice between both modes."""
+        if not (self.online and self.config.scored == "mixture"):
+            return self.policy.score(obs, action, likelihood)
+        q = self.critics.q
+        gap = self.config.sharpness * (q.least(obs, self.old.mode(obs)) - q.least(obs, self.new.mode(obs)))
+        per = (
+            self.action_dim if likelihood == "standard" else 1
+        )  # the standard reading is a mean, a mixture needs a sum
+        parts = [
+            jax.nn.log_sigmoid(sign * gap) + per * policy.score(obs, action, likelihood)
+            for sign, policy in ((1.0, self.old), (-1.0, self.new))
+        ]
+        return jnp.logaddexp(parts[0], parts[1]) / per
+
+    def begin_online(self) -> Self:
+        """Freeze the old policy and start training the new one, with an optimiser that has seen nothing."""
+        new = copied(self.old) if self.config.new_policy == "copy" else self.new
+        return replace(self, online=True, new=new, policy_adam=adam(new))

@@ -1,0 +1,202 @@
+"""Policies: mean, sample, likelihood, and the score that ARB reads.
+
+`score` has the two readings of `arb.buffer.likelihood`. `"standard"` is the paper's: the log-density of the z-score
+under a standard normal, per action dimension, so that neither the policy's width nor the derivative of tanh enters.
+`"density"` is the policy's true log-density, summed. A categorical policy has one reading, its log-probability.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from arb.agents.nets import MLP, Initialiser, fan_in_uniform, namespace, orthogonal
+from arb.buffer.likelihood import Likelihood
+
+EDGE = 1.0 - 1e-6
+"""Squashed actions are clamped to ±EDGE before atanh, as in the paper's release; atanh of it is 7.25."""
+HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
+
+
+class Chance(Protocol):
+    """What a policy asks of a source of randomness; `numpy.random.Generator` has it, `Draws` gives it to a JAX key."""
+
+    def standard_normal(self, size: Any = ..., dtype: Any = ...) -> Any:
+        """Standard normal numbers."""
+
+    def random(self, size: Any = ..., dtype: Any = ...) -> Any:
+        """Uniform numbers in [0, 1)."""
+
+
+class Draws:
+    """A JAX key in the manner of `numpy.random.Generator`: every call uses up a fresh part of it."""
+
+    def __init__(self, key: Array) -> None:
+        self._key = key
+
+    def _next(self) -> Array:
+        key: Array
+        self._key, key = jax.random.split(self._key)
+        return key
+
+    def standard_normal(self, size: Any = (), dtype: Any = jnp.float32) -> Array:
+        """Standard normal numbers."""
+        drawn: Array = jax.random.normal(self._next(), size, dtype)
+        return drawn
+
+    def random(self, size: Any = (), dtype: Any = jnp.float32) -> Array:
+        """Uniform numbers in [0, 1)."""
+        drawn: Array = jax.random.uniform(self._next(), size, dtype)
+        return drawn
+
+
+# Densities -----------------------------------------------------------------------------------------------------------
+def normal_log_density(x: Array, mean: Array, log_std: Array) -> Array:
+    """Log-density of a diagonal normal, per dimension."""
+    return -0.5 * ((x - mean) * jnp.exp(-log_std)) ** 2 - log_std - HALF_LOG_TAU
+
+
+def log_tanh_slope(x: Array) -> Array:
+    """ln(1 − tanh²x), without the cancellation of that formula at large |x|."""
+    slope: Array = 2.0 * (math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
+    return slope
+
+
+def standard_score(x: Array, mean: Array, log_std: Array) -> Array:
+    """Standard-normal log-density of the z-score, averaged over action dimensions; at most −½·ln 2π."""
+    z = (x - mean) * jnp.exp(-log_std)
+    return jnp.mean(-0.5 * z**2 - HALF_LOG_TAU, axis=-1)
+
+
+# Policies ------------------------------------------------------------------------------------------------------------
+class Gaussian(eqx.Module):
+    """A normal distribution around a tanh-bounded mean, with one log-deviation per action dimension for all states."""
+
+    net: MLP
+    log_std: Array
+    lowest: float = eqx.field(static=True, default=-20.0)
+    highest: float = eqx.field(static=True, default=2.0)
+
+    @classmethod
+    def create(
+        cls,
+        key: Array,
+        sizes: tuple[int, ...],
+        initialise: Initialiser = fan_in_uniform,
+        lowest: float = -20.0,
+    ) -> Gaussian:
+        """A policy of unit deviation; `log_std` is held in [lowest, 2]."""
+        return cls(MLP.create(key, sizes, initialise), jnp.zeros(sizes[-1]), lowest)
+
+    def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
+        """The mean action."""
+        raw = self.net(obs)
+        return namespace(raw).tanh(raw)
+
+    def bounded_log_std(self) -> Array:
+        """The log-deviation, clipped."""
+        return namespace(self.log_std).clip(self.log_std, self.lowest, self.highest)
+
+    def sample(self, obs: Array, chance: Chance) -> Array:
+        """A draw, differentiable in the parameters and not clipped."""
+        mean = self.mode(obs)
+        noise: Array = chance.standard_normal(mean.shape, dtype=mean.dtype)
+        return mean + namespace(mean).exp(self.bounded_log_std()) * noise
+
+    def act(self, obs: Array, chance: Chance) -> Array:
+        """A draw inside the action box [−1, 1]."""
+        action = self.sample(obs, chance)
+        return namespace(action).clip(action, -1.0, 1.0)
+
+    def log_prob(self, obs: Array, action: Array) -> Array:
+        """Log-density, summed over action dimensions."""
+        return jnp.sum(normal_log_density(action, self.mode(obs), self.bounded_log_std()), axis=-1)
+
+    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
+        """The number ARB reads."""
+        if likelihood == "density":
+            return self.log_prob(obs, action)
+        return standard_score(action, self.mode(obs), self.bounded_log_std())
+
+
+class TanhGaussian(eqx.Module):
+    """tanh of a normal whose mean and log-deviation both depend on the state; two learned scalars scale the latter."""
+
+    net: MLP
+    multiplier: Array
+    offset: Array
+
+    @classmethod
+    def create(cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = orthogonal) -> TanhGaussian:
+        """A policy over `sizes[-1]` action dimensions: log σ = multiplier·net + offset, starting at 1 and −1."""
+        wide = (*sizes[:-1], 2 * sizes[-1])
+        return cls(MLP.create(key, wide, initialise), jnp.ones(()), -jnp.ones(()))
+
+    def parameters(self, obs: Array) -> tuple[Array, Array]:
+        """Mean and log-deviation of the normal before tanh."""
+        both = self.net(obs)
+        mean, raw = both[..., : both.shape[-1] // 2], both[..., both.shape[-1] // 2 :]
+        return mean, namespace(raw).clip(self.multiplier * raw + self.offset, -20.0, 2.0)
+
+    def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
+        """tanh of the mean."""
+        mean, _ = self.parameters(obs)
+        return namespace(mean).tanh(mean)
+
+    def act(self, obs: Array, chance: Chance) -> Array:
+        """A draw."""
+        mean, log_std = self.parameters(obs)
+        xp = namespace(mean)
+        return xp.tanh(mean + xp.exp(log_std) * chance.standard_normal(mean.shape, dtype=mean.dtype))
+
+    def draw(self, obs: Array, chance: Chance, count: int) -> tuple[Array, Array]:
+        """`count` differentiable draws per state and their log-densities; the network runs once per state."""
+        mean, log_std = (x[..., None, :] for x in self.parameters(obs))
+        raw = mean + jnp.exp(log_std) * chance.standard_normal((*mean.shape[:-2], count, mean.shape[-1]))
+        density = jnp.sum(normal_log_density(raw, mean, log_std) - log_tanh_slope(raw), axis=-1)
+        return jnp.tanh(raw), density
+
+    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
+        """The number ARB reads, at atanh of the action."""
+        mean, log_std = self.parameters(obs)
+        raw = jnp.arctanh(jnp.clip(action, -EDGE, EDGE))
+        if likelihood == "density":
+            return jnp.sum(normal_log_density(raw, mean, log_std) - log_tanh_slope(raw), axis=-1)
+        return standard_score(raw, mean, log_std)
+
+
+class Categorical(eqx.Module):
+    """Probabilities over a finite set of actions, numbered from 0."""
+
+    net: MLP
+
+    @classmethod
+    def create(cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = fan_in_uniform) -> Categorical:
+        """A policy over `sizes[-1]` actions."""
+        return cls(MLP.create(key, sizes, initialise))
+
+    def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
+        """The most probable action."""
+        logits = self.net(obs)
+        return namespace(logits).argmax(logits, axis=-1)
+
+    def act(self, obs: Array, chance: Chance) -> Array:
+        """A draw, by the Gumbel trick."""
+        logits = self.net(obs)
+        xp = namespace(logits)
+        # 1 − u is in (0, 1], so the inner logarithm is finite.
+        return xp.argmax(logits - xp.log(-xp.log1p(-chance.random(logits.shape, dtype=logits.dtype)) + 1e-30), axis=-1)
+
+    def log_prob(self, obs: Array, action: Array) -> Array:
+        """Log-probability of the action's number."""
+        table = jax.nn.log_softmax(self.net(obs))
+        return jnp.take_along_axis(table, action[..., None].astype(jnp.int32), axis=-1)[..., 0]
+
+    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:  # noqa: ARG002
+        """The log-probability: a mass needs no reading."""
+        return self.log_prob(obs, action)

@@ -1,0 +1,145 @@
+"""Gradients reach exactly the networks they should: what each network's gradient depends on, part by part.
+
+Adam's first moment after one step is a tenth of the gradient. Perturb one part of an agent, update, and compare: the set
+of parts whose gradient changed must be the one in the table, no more and no less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+from tests.agents.conftest import random_batches, updated
+
+from arb.agents import IQL, PEX, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig
+
+CRITIC_PARTS = {
+    "q": lambda a: a.critics.q,
+    "target": lambda a: a.critics.target,
+    "value": lambda a: a.critics.value,
+}
+CRITIC_GRADIENTS = {
+    "q": lambda a: a.critics.q_adam.mu,
+    "value": lambda a: a.critics.value_adam.mu,
+}
+CALQL_PARTS = {
+    name: (lambda a, n=name: getattr(a, n)) for name in ("q", "target", "policy", "log_alpha", "log_multiplier")
+}
+CALQL_GRADIENTS = {
+    "q": lambda a: a.q_adam.mu,
+    "policy": lambda a: a.policy_adam.mu,
+    "log_alpha": lambda a: a.alpha_adam.mu,
+}
+PEX_PARTS = CRITIC_PARTS | {"old": lambda a: a.old, "new": lambda a: a.new}
+FAMILY_PARTS = CRITIC_PARTS | {
+    "universal": lambda a: a.family.universal,
+    "balance": lambda a: a.family.balance,
+    "log_temperature": lambda a: a.log_temperature,
+}
+FAMILY_GRADIENTS = CRITIC_GRADIENTS | {
+    "universal": lambda a: a.universal_adam.mu,
+    "balance": lambda a: a.balance_adam.mu,
+    "log_temperature": lambda a: a.temperature_adam.mu,
+}
+WITH_MULTIPLIER = CALQL_GRADIENTS | {"log_multiplier": lambda a: a.multiplier_adam.mu}
+POLICY = {"policy": lambda a: a.policy_adam.mu}
+
+IQL_AGENT = (IQL, IQLConfig(hidden=(6,)))
+PEX_AGENT = (PEX, PEXConfig(hidden=(6,)))
+PEX_BUFFER = (PEX, PEXConfig(hidden=(6,), policy_actions="buffer"))
+FAMILY = (FamO2O, FamO2OConfig(hidden=(6,)))
+CALQL_PLAIN = (CalQL, CalQLConfig(policy_hidden=(6,), critic_hidden=(6,), actions=2))
+CALQL_LAGRANGE = (CalQL, replace(CALQL_PLAIN[1], lagrange=True))
+
+CASES = {
+    "iql": (IQL_AGENT, False, CRITIC_PARTS | {"policy": lambda a: a.policy}, CRITIC_GRADIENTS | POLICY, {
+        "q": {"q", "value"},
+        "value": {"value", "target"},
+        "policy": {"policy", "value", "target"},
+    }),
+    "pex offline": (PEX_AGENT, False, PEX_PARTS, CRITIC_GRADIENTS | POLICY, {
+        "q": {"q", "value"},
+        "value": {"value", "target"},
+        "policy": {"old", "value", "target"},
+    }),
+    "pex online": (PEX_AGENT, True, PEX_PARTS, CRITIC_GRADIENTS | POLICY, {
+        "q": {"q", "value"},
+        "value": {"value", "target"},
+        "policy": {"old", "new", "q", "value", "target"},
+    }),
+    "pex online, buffer actions": (PEX_BUFFER, True, PEX_PARTS, CRITIC_GRADIENTS | POLICY, {
+        "q": {"q", "value"},
+        "value": {"value", "target"},
+        "policy": {"new", "value", "target"},
+    }),
+    "famo2o offline": (FAMILY, False, FAMILY_PARTS, FAMILY_GRADIENTS, {
+        "q": {"q", "value"},
+        "value": {"value", "target"},
+        "universal": {"universal", "value", "target"},
+        "balance": {"balance", "universal", "target", "log_temperature"},
+        "log_temperature": {"balance", "log_temperature"},
+    }),
+    "famo2o online": (FAMILY, True, FAMILY_PARTS, FAMILY_GRADIENTS, {
+        "q": {"q", "value"},
+        "value": {"value", "target"},
+        "universal": {"universal", "value", "target", "balance"},
+        "balance": {"balance", "universal", "target", "log_temperature"},
+        "log_temperature": {"balance", "log_temperature"},
+    }),
+    "calql": (CALQL_PLAIN, False, CALQL_PARTS, CALQL_GRADIENTS, {
+        "q": {"q", "target", "policy"},
+        "policy": {"policy", "q", "log_alpha"},
+        "log_alpha": {"policy"},
+    }),
+    "calql with lagrange": (CALQL_LAGRANGE, False, CALQL_PARTS, WITH_MULTIPLIER, {
+        "q": {"q", "target", "policy", "log_multiplier"},
+        "policy": {"policy", "q", "log_alpha"},
+        "log_alpha": {"policy"},
+        "log_multiplier": {"q", "policy", "log_multiplier"},
+    }),
+}  # fmt: skip
+
+
+def differ(a, b) -> bool:
+    return any(bool((x != y).any()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def shaken(tree):
+    return jax.tree.map(lambda x: x + 0.05 * jax.random.normal(jax.random.key(7), x.shape), tree)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_gradient_depends_on_exactly_these_parts(case):
+    (kind, config), online, parts, gradients, table = CASES[case]
+    agent = kind.create(jax.random.key(0), 4, 2, config)
+    agent = agent.begin_online() if online else agent
+    batch, key = random_batches(16), jax.random.key(1)
+    after, _ = updated(agent, batch, key)
+    found = {name: set() for name in gradients}
+    for part, where in parts.items():
+        changed, _ = updated(eqx.tree_at(where, agent, shaken(where(agent))), batch, key)
+        for name, gradient in gradients.items():
+            if differ(gradient(after), gradient(changed)):
+                found[name].add(part)
+    assert found == table
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_update_moves_every_trained_network_and_no_other(case):
+    (kind, config), online, parts, _, table = CASES[case]
+    agent = kind.create(jax.random.key(0), 4, 2, config)
+    agent = agent.begin_online() if online else agent
+    after, _ = updated(agent, random_batches(16), jax.random.key(1))
+    moved = {name for name, where in parts.items() if differ(where(agent), where(after))}
+    trained = {"new" if online else "old"} if kind is PEX else set()
+    assert moved == (set(table) & set(parts)) | {"target"} | trained
+
+
+def test_the_order_of_samples_does_not_matter():
+    agent, batch = IQL.create(jax.random.key(0), 4, 2, IQL_AGENT[1]), random_batches(16)
+    reversed_batch = jax.tree.map(lambda x: x[::-1], batch)
+    one, two = (updated(agent, b)[0].critics.q_adam.mu for b in (batch, reversed_batch))
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.allclose(a, b, atol=1e-6)), one, two))

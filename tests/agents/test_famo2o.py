@@ -1,0 +1,86 @@
+"""FamO2O: code, range, weights and losses by hand, and who picks the member."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.agents.conftest import random_batches, updated
+
+from arb.agents import FamO2O, FamO2OConfig
+from arb.agents.famo2o import Balance, balance_loss, encode, entropy_loss, into_range
+from arb.agents.iql import advantage_weight
+from arb.agents.nets import MLP
+from arb.agents.policies import Draws
+
+SMALL = FamO2OConfig(hidden=(8, 8))
+
+
+def test_the_code_worked_by_hand():
+    expected = [f(5.0 / d) for d in (1.0, 21.5443469, 464.1588834) for f in (math.sin, math.cos)]
+    np.testing.assert_allclose(encode(jnp.array(5.0)), expected, rtol=1e-5)
+    assert encode(np.zeros((3, 2), np.float32)).shape == (3, 2, 6)
+    assert isinstance(encode(np.float32([1.0])), np.ndarray)
+
+
+def test_range_and_losses_worked_by_hand():
+    np.testing.assert_allclose(into_range(jnp.array([-1.0, 0.0, 1.0]), 8.0, 14.0), [8.0, 11.0, 14.0])
+    assert float(balance_loss(jnp.array(2.0), jnp.array([1.0, 3.0]), jnp.array([1.0, 1.0]))) == 3.0
+    assert float(entropy_loss(jnp.log(jnp.array(2.0)), jnp.array([0.5, 0.5]), -0.5)) == pytest.approx(2.0)
+
+
+def test_every_sample_is_weighted_by_its_own_balance():
+    # The release of FamO2O broadcasts (B,) against (B, 1) here, so that every sample is weighted by all balances.
+    weight = advantage_weight(jnp.array([1.0, 1.0, -1.0]), jnp.array([1.0, 2.0, 3.0]), 100.0)
+    np.testing.assert_allclose(weight, np.exp([1.0, 2.0, -3.0]), rtol=1e-6)
+    agent = FamO2O.create(jax.random.key(0), 4, 2, SMALL)
+    batch, key = random_batches(8), jax.random.key(1)
+    _, metrics = updated(agent, batch, key)
+    member = agent._members(jnp.array(batch.obs), Draws(jax.random.split(key)[0]))
+    advantage = agent.critics.advantage(batch.obs, batch.action)
+    log_prob = agent.family.universal.log_prob(agent.family.conditioned(batch.obs, member), batch.action)
+    expected = -sum(math.exp(b * u) * p for b, u, p in zip(member, advantage, log_prob, strict=True)) / 8
+    assert float(metrics["policy_loss"]) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_members_are_uniform_offline_and_picked_online():
+    agent = FamO2O.create(jax.random.key(0), 4, 2, SMALL)
+    obs, chance = jnp.zeros((5000, 4)), Draws(jax.random.key(2))
+    offline = np.asarray(agent._members(obs, chance))
+    assert 1.0 <= offline.min() < 1.01 < 4.99 < offline.max() <= 5.0
+    assert offline.mean() == pytest.approx(3.0, abs=0.1)
+    narrow = replace(agent.family.balance, log_std=jnp.array(-10.0))
+    agent = replace(agent.begin_online(), family=replace(agent.family, balance=narrow))
+    np.testing.assert_allclose(agent._members(obs, chance), narrow.mode(obs), atol=1e-3)
+
+
+def test_the_balance_stays_in_its_range_and_knows_its_density():
+    net = MLP((jnp.zeros((1, 1)),), (jnp.array([0.7]),))
+    balance = Balance(net, jnp.array(-20.0), 1.0, 5.0)
+    value, log_prob = balance.draw(jnp.zeros((4, 1)), Draws(jax.random.key(0)))
+    assert float(balance.mode(jnp.zeros((1, 1)))[0]) == pytest.approx(3 + 2 * math.tanh(0.7))
+    x = np.arctanh(np.clip((np.asarray(value, np.float64) - 3) / 2, -1, 1))
+    std = math.exp(-10.0)  # the clip of log_std
+    np.testing.assert_allclose(x, 0.7, atol=5 * std)
+    at_mean = 10.0 - 0.5 * math.log(2 * math.pi) - math.log(1 - math.tanh(0.7) ** 2)
+    assert (np.asarray(log_prob) <= at_mean + 1e-3).all()
+    wide, _ = replace(balance, log_std=jnp.array(2.0)).draw(jnp.zeros((1000, 1)), Draws(jax.random.key(0)))
+    assert 1.0 <= float(wide.min()) < float(wide.max()) <= 5.0
+
+
+def test_acting_and_scoring_use_the_balance_of_the_mean():
+    agent, batch = FamO2O.create(jax.random.key(0), 4, 2, SMALL), random_batches(6)
+    b = agent.family.balance.mode(batch.obs)
+    chosen = jnp.concatenate([batch.obs, encode(b)], axis=-1)
+    np.testing.assert_allclose(agent.mode(batch.obs), agent.family.universal.mode(chosen), rtol=1e-5)
+    expected = agent.family.universal.score(chosen, batch.action)
+    np.testing.assert_allclose(agent.score(batch.obs, batch.action), expected, rtol=1e-5)
+
+
+def test_an_odd_code_is_refused():
+    with pytest.raises(ValueError, match="even code_size"):
+        FamO2O.create(jax.random.key(0), 4, 2, replace(SMALL, code_size=5))

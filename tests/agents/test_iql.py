@@ -1,0 +1,108 @@
+"""IQL: formulas by hand, five updates against the reference, and what depends on what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.agents.conftest import network, twin, updated
+
+from arb.agents import IQL, IQLConfig
+from arb.agents.iql import advantage_weight, expectile_loss, policy_rate, td_target, twin_loss, weighted_likelihood_loss
+from arb.agents.nets import adam
+from arb.buffer.batch import Batch
+
+SMALL = IQLConfig(hidden=(8, 8))
+
+
+def test_losses_worked_by_hand():
+    # 0.7 * 2^2 and 0.3 * 1^2, halved.
+    assert float(expectile_loss(jnp.array([2.0, -1.0]), 0.7)) == pytest.approx(1.55)
+    np.testing.assert_allclose(
+        td_target(jnp.array([1.0, 1.0]), jnp.array([0.9, 0.0]), jnp.array([10.0, 10.0])), [10, 1]
+    )
+    assert float(twin_loss((jnp.array([1.0, 3.0]), jnp.array([2.0, 2.0])), jnp.array([1.0, 1.0]))) == pytest.approx(1.5)
+    np.testing.assert_allclose(
+        advantage_weight(jnp.array([0.0, 1.0, 999.0]), 2.0, 100.0), [1, np.exp(2), 100], rtol=1e-6
+    )
+    assert float(weighted_likelihood_loss(jnp.array([1.0, 3.0]), jnp.array([-2.0, -4.0]))) == 7.0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=20), st.floats(0.05, 0.95))
+def test_an_expectile_loss_is_least_at_the_expectile(values, tau):
+    q = jnp.array(values, jnp.float32)
+
+    def slope(v):
+        return float(jax.grad(lambda v: expectile_loss(q - v, tau))(jnp.array(v, jnp.float32)))
+
+    assert slope(min(values) - 1.0) < 0 < slope(max(values) + 1.0)
+
+
+def reference_agent(golden, phase):
+    config = IQLConfig(**{k: float(golden[k]) for k in ("expectile", "temperature", "discount", "target_rate")})
+    agent = IQL.create(jax.random.key(0), golden["obs"].shape[-1], golden["action"].shape[-1], config)
+    critics = replace(
+        agent.critics,
+        q=twin(golden, f"{phase}.q1", f"{phase}.q2"),
+        target=twin(golden, f"{phase}.target1", f"{phase}.target2"),
+        value=network(golden, f"{phase}.value"),
+    )
+    policy = replace(
+        agent.policy, net=network(golden, f"{phase}.policy"), log_std=jnp.array(golden[f"{phase}.log_std"])
+    )
+    return replace(agent, critics=critics, policy=policy)
+
+
+def networks(agent):
+    return (agent.critics.q, agent.critics.target, agent.critics.value, agent.policy)
+
+
+@pytest.mark.parametrize("task", ["locomotion", "antmaze"])
+def test_five_updates_equal_the_reference(task, extract, complete):
+    golden = dict(extract("iql_locomotion") if task == "locomotion" else complete("iql_antmaze"))
+    names = [key.removeprefix("before.") for key in golden if key.startswith("before.")]
+    for name in names:  # extracts keep the change of each parameter, in half precision: it is below 0.0015
+        if f"moved.{name}" in golden:
+            golden[f"after.{name}"] = golden[f"before.{name}"] + golden[f"moved.{name}"].astype(np.float32)
+    agent = reference_agent(golden, "before")
+    start = networks(agent)
+    for i in range(5):
+        columns = (golden[k][i] for k in ("obs", "action", "reward", "next_obs"))
+        agent, metrics = updated(agent, Batch(*columns, 1.0 - golden["terminal"][i], golden["reward"][i]))
+        for name in ("value", "critic", "policy"):
+            assert float(metrics[f"{name}_loss"]) == pytest.approx(golden[f"loss.{name}"][i], rel=1e-4)
+    assert len(names) == len(jax.tree.leaves(start)) == 37
+    expected = networks(reference_agent(golden, "after"))
+    for now, after, before in zip(*map(jax.tree.leaves, (networks(agent), expected, start)), strict=True):
+        np.testing.assert_allclose(now, after, atol=5e-6)
+        assert float(jnp.abs(now - before).max()) > 1e-6  # all were trained, so equality means something
+
+
+def test_the_policy_rate_falls_offline_and_is_constant_online():
+    config = replace(SMALL, policy_decay=100)
+    state = adam(jnp.zeros(1))._replace(count=jnp.array(50))
+    assert float(policy_rate(config, False, state)) == pytest.approx(1.5e-4)
+    assert policy_rate(config, True, state) == policy_rate(SMALL, False, state) == 3e-4
+
+
+def test_discrete_actions_are_numbers(batches):
+    agent = IQL.create(jax.random.key(0), 4, 3, replace(SMALL, actions="discrete"))
+    batch = batches(16)._replace(action=np.random.default_rng(0).integers(3, size=16))
+    agent, metrics = updated(agent, batch)
+    assert all(np.isfinite(v) for v in metrics.values())
+    probabilities = [np.exp(agent.score(batch.obs, np.full(16, a))) for a in range(3)]
+    np.testing.assert_allclose(np.sum(probabilities, axis=0), 1.0, rtol=1e-5)
+    assert set(np.asarray(agent.act(jnp.array(batch.obs), jax.random.key(0))).tolist()) <= {0, 1, 2}
+
+
+def test_behaviour_cloning_is_iql_at_temperature_zero(batches):
+    agent = IQL.create(jax.random.key(0), 4, 2, replace(SMALL, temperature=0.0))
+    batch = batches(16)
+    _, metrics = updated(agent, batch)
+    assert float(metrics["policy_loss"]) == pytest.approx(-float(agent.policy.log_prob(batch.obs, batch.action).mean()))

@@ -1,0 +1,117 @@
+"""PEX: the choice between two policies, by hand and at extreme values, and the switch to online."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.agents.conftest import random_batches, updated
+
+from arb.agents import IQL, PEX, IQLConfig, PEXConfig
+from arb.agents.nets import MLP, Twin
+from arb.agents.pex import Pair, old_probability
+from arb.agents.policies import Draws, Gaussian
+
+SMALL = PEXConfig(hidden=(8, 8))
+
+
+def linear(weights: list[float], bias: list[float], inputs: int) -> MLP:
+    return MLP((jnp.array(weights, jnp.float32).reshape(inputs, -1),), (jnp.array(bias, jnp.float32),))
+
+
+def pair(old_mean: float, new_mean: float, slope: float, **settings: float) -> Pair:
+    """Two policies of almost no width, and Q(s, a) = slope * a."""
+    old, new = (Gaussian(linear([0.0], [math.atanh(mean)], 1), jnp.array([-15.0])) for mean in (old_mean, new_mean))
+    q = linear([0.0, slope], [0.0], 2)
+    return Pair(old, new, Twin(q, q), **{"sharpness": 3.0, "greed": 0.9, **settings})
+
+
+def test_probabilities_worked_by_hand():
+    # Softmax of (3 ln 2, 0): 8 / 9.
+    assert float(old_probability(jnp.log(jnp.array(2.0)), jnp.array(0.0), 3.0)) == pytest.approx(8 / 9)
+    assert float(old_probability(jnp.array(-7.0), jnp.array(-7.0), 10.0)) == 0.5
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(-1e4, 1e4), st.floats(-1e4, 1e4), st.sampled_from([3.0, 10.0]))
+def test_the_softmax_is_stable_where_exponentials_overflow(a, b, kappa):
+    p, other = (float(old_probability(*map(jnp.float32, q), kappa)) for q in ((a, b), (b, a)))
+    assert math.isfinite(p)
+    assert p + other == pytest.approx(1.0, abs=1e-6)
+    if abs(a - b) > 1e-3:
+        assert (p >= 0.5) == (a > b)
+
+
+def test_actions_are_chosen_with_those_probabilities():
+    # Q differs by 1 between the actions 0.5 and -0.5, so the old one is taken with probability 1 / (1 + e^-3).
+    actions = np.asarray(pair(0.5, -0.5, 1.0).act(jnp.zeros((20_000, 1)), Draws(jax.random.key(0))))[:, 0]
+    share = np.mean(np.isclose(actions, 0.5, atol=1e-3))
+    assert share + np.mean(np.isclose(actions, -0.5, atol=1e-3)) == 1.0
+    assert share == pytest.approx(1 / (1 + math.exp(-3)), abs=0.006)
+
+
+def test_evaluation_is_greedy_and_with_a_key_nearly_so():
+    obs, both = jnp.zeros((20_000, 1)), pair(0.5, -0.5, 1.0)
+    assert np.allclose(both.mode(obs), 0.5, atol=1e-3)
+    assert np.allclose(pair(0.5, -0.5, -1.0).mode(obs), -0.5, atol=1e-3)
+    share = np.mean(np.isclose(both.mode(obs, Draws(jax.random.key(0))), -0.5, atol=1e-3))
+    # One time in ten the choice is drawn, and then it is the worse action with probability 1 / (1 + e^3).
+    assert share == pytest.approx(0.1 / (1 + math.exp(3)), abs=0.002)
+
+
+def test_offline_it_is_iql():
+    batch, key = random_batches(16), jax.random.key(1)
+    pex = PEX.create(jax.random.key(0), 4, 2, SMALL)
+    iql = IQL.create(jax.random.key(0), 4, 2, IQLConfig(hidden=(8, 8)))
+    iql = replace(iql, critics=pex.critics, policy=pex.old)
+    (pex, ours), (iql, theirs) = updated(pex, batch, key), updated(iql, batch, key)
+    assert {k: float(v) for k, v in ours.items()} == pytest.approx({k: float(v) for k, v in theirs.items()}, rel=1e-5)
+    np.testing.assert_allclose(pex.mode(batch.obs), iql.mode(batch.obs), rtol=1e-5)
+    np.testing.assert_allclose(pex.score(batch.obs, batch.action), iql.score(batch.obs, batch.action), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("start", "same"), [("copy", True), ("random", False)])
+def test_the_new_policy_starts_as_asked(start, same):
+    agent = PEX.create(jax.random.key(0), 4, 2, replace(SMALL, new_policy=start)).begin_online()
+    obs = jnp.array(random_batches(16).obs)
+    assert bool(jnp.allclose(agent.old.mode(obs), agent.new.mode(obs))) is same
+    assert int(agent.policy_adam.count) == 0
+
+
+@pytest.mark.parametrize("source", ["composite", "buffer"])
+def test_the_new_policy_learns_from_the_actions_asked_for(source):
+    agent = PEX.create(jax.random.key(0), 4, 2, replace(SMALL, policy_actions=source)).begin_online()
+    batch = random_batches(16)
+    other = batch._replace(action=-batch.action)
+    # With the critics' step taken out, the batch's actions reach the policy only through its own loss.
+    still = replace(agent.config, learning_rate=0.0, target_rate=0.0)
+    losses = [
+        float(updated(replace(agent, config=still), b, jax.random.key(1))[1]["policy_loss"]) for b in (batch, other)
+    ]
+    assert (losses[0] == losses[1]) is (source == "composite")
+
+
+def test_the_score_is_of_the_new_policy_or_of_the_pair():
+    batch = random_batches(16)
+    agent = PEX.create(jax.random.key(0), 4, 2, SMALL).begin_online()
+    np.testing.assert_array_equal(agent.score(batch.obs, batch.action), agent.new.score(batch.obs, batch.action))
+    mixed = replace(agent, config=replace(agent.config, scored="mixture"))
+    q_old, q_new = (agent.critics.q.least(batch.obs, p.mode(batch.obs)) for p in (agent.old, agent.new))
+    p_old = old_probability(q_old, q_new, 3.0)
+    densities = [jnp.exp(p.score(batch.obs, batch.action, "density")) for p in (agent.old, agent.new)]
+    expected = jnp.log(p_old * densities[0] + (1 - p_old) * densities[1])
+    np.testing.assert_allclose(mixed.score(batch.obs, batch.action, "density"), expected, rtol=1e-4)
+    standard = [jnp.exp(2 * p.score(batch.obs, batch.action)) for p in (agent.old, agent.new)]
+    expected = jnp.log(p_old * standard[0] + (1 - p_old) * standard[1]) / 2
+    np.testing.assert_allclose(mixed.score(batch.obs, batch.action), expected, rtol=1e-4)
+
+
+def test_discrete_actions_are_refused():
+    with pytest.raises(ValueError, match="use IQL for discrete ones"):
+        PEX.create(jax.random.key(0), 4, 2, replace(SMALL, actions="discrete"))
