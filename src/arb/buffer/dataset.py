@@ -1,0 +1,164 @@
+"""Past experience as arrays: what a dict with D4RL's keys must look like, checked once at the border."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arb.buffer.batch import Array, Obs
+from arb.buffer.errors import DataError, refuse_non_finite
+
+REQUIRED = ("observations", "actions", "rewards", "terminals")
+OPTIONAL = ("timeouts", "next_observations", "episode_ids")
+
+Leaves = dict[str, Array]
+"""An observation as a flat dict of arrays; a plain array stands under the empty key."""
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """A checked dataset: one row per step, in the order in which the steps were taken."""
+
+    obs: Leaves
+    action: Array
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_] | None
+    next_obs: Leaves | None
+    episode: Array | None
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+
+def leaves(obs: Any) -> Leaves:
+    """An observation, array or dict of arrays, as a flat dict in which float64 has become float32."""
+    if isinstance(obs, Mapping):
+        return {key: single_precision(np.asarray(value)) for key, value in sorted(obs.items())}
+    return {"": single_precision(np.asarray(obs))}
+
+
+def unwrapped(columns: Leaves) -> Obs:
+    """The inverse of `leaves`: a plain array where there is only the unnamed one."""
+    return columns.get("", columns)
+
+
+def single_precision(column: Array) -> Array:
+    """Float64 becomes float32, what every network reads; any other dtype stays."""
+    return column.astype(np.float32) if column.dtype == np.float64 else column
+
+
+def check_dataset(dataset: Mapping[str, Any]) -> Transitions:
+    """Read a dict of arrays with D4RL's keys, or raise a `DataError` that says in one line what is wrong.
+
+    Required are `observations` (an array, or a dict of arrays), `actions`, `rewards` (shape (N,) or (N, 1)) and
+    `terminals` (bool, or 0 and 1 in any dtype). Optional are `timeouts`, `next_observations`, and `episode_ids`, an
+    integer per row that settles where trajectories end. Other keys (`infos/...`) are passed over.
+    """
+    _refuse_missing_keys(dataset)
+    obs = {key: _column("observations", key, value) for key, value in _items(dataset["observations"])}
+    rows = len(next(iter(obs.values())))
+    if rows == 0:
+        raise DataError("dataset['observations'] has no rows: there is nothing to load")
+
+    def column(name: str) -> Array:
+        values = np.asarray(dataset[name])
+        _refuse_other_length(name, values, rows)
+        return values
+
+    next_obs = None
+    if dataset.get("next_observations") is not None:
+        next_obs = {key: _column("next_observations", key, v) for key, v in _items(dataset["next_observations"])}
+        if {k: v.shape for k, v in next_obs.items()} != {k: v.shape for k, v in obs.items()}:
+            raise DataError("dataset['next_observations'] must have the keys and shapes of dataset['observations']")
+    for key, values in obs.items():
+        _refuse_other_length(_named("observations", key), values, rows)
+    action = single_precision(column("actions"))
+    refuse_non_finite("dataset['actions']", action)
+    given = {name: dataset.get(name) is not None for name in OPTIONAL}
+    return Transitions(
+        obs=obs,
+        action=action,
+        reward=_rewards(column("rewards")),
+        terminated=_flags("terminals", column("terminals")),
+        truncated=_flags("timeouts", column("timeouts")) if given["timeouts"] else None,
+        next_obs=next_obs,
+        episode=_integers("episode_ids", column("episode_ids")) if given["episode_ids"] else None,
+    )
+
+
+def _refuse_missing_keys(dataset: Mapping[str, Any]) -> None:
+    if not isinstance(dataset, Mapping):
+        raise DataError(
+            f"a dataset is a dict of arrays with the keys {', '.join(REQUIRED)}; got {type(dataset).__name__}"
+        )
+    missing = [name for name in REQUIRED if name not in dataset]
+    if missing:
+        present = [str(key) for key in dataset]
+        near = [match for name in missing for match in difflib.get_close_matches(name, present, n=1)]
+        hint = f" (rename {near[0]!r}?)" if near else ""
+        raise DataError(
+            f"the dataset has no {missing[0]!r}{hint}; it needs {', '.join(REQUIRED)} and has {', '.join(present)}"
+        )
+
+
+def _items(obs: Any) -> list[tuple[str, Any]]:
+    if not isinstance(obs, Mapping):
+        return [("", obs)]
+    if not obs:
+        raise DataError("dataset['observations'] is a dict without arrays")
+    return sorted(obs.items())
+
+
+def _named(name: str, key: str) -> str:
+    return f"{name}'][{key!r}" if key else name
+
+
+def _column(name: str, key: str, values: Any) -> Array:
+    column = np.asarray(values)
+    if column.ndim == 0 or column.dtype == object:
+        raise DataError(f"dataset['{_named(name, key)}'] must be an array with one row per step")
+    column = single_precision(column)
+    refuse_non_finite(f"dataset['{_named(name, key)}']", column)
+    return column
+
+
+def _refuse_other_length(name: str, column: Array, rows: int) -> None:
+    if column.ndim == 0 or len(column) != rows:
+        found = "no" if column.ndim == 0 else len(column)
+        raise DataError(
+            f"dataset['{name}'] has {found} rows but dataset['observations'] has {rows}: "
+            "every column needs one row per step"
+        )
+
+
+def _rewards(column: Array) -> NDArray[np.float32]:
+    if column.size != len(column):
+        raise DataError(f"dataset['rewards'] must have shape (N,) or (N, 1), got {column.shape}")
+    if not np.issubdtype(column.dtype, np.number) and column.dtype != np.bool_:
+        raise DataError(f"dataset['rewards'] must be numbers, got dtype {column.dtype}")
+    column = column.reshape(-1).astype(np.float32)
+    refuse_non_finite("dataset['rewards']", column)
+    return column
+
+
+def _flags(name: str, column: Array) -> NDArray[np.bool_]:
+    if column.size != len(column):
+        raise DataError(f"dataset['{name}'] must have shape (N,) or (N, 1), got {column.shape}")
+    column = column.reshape(-1)
+    flags = column.astype(bool)
+    wrong = np.flatnonzero(flags != column)
+    if len(wrong):
+        raise DataError(f"dataset['{name}'] must hold 0 and 1, got {column[wrong[0]]} in row {wrong[0]}")
+    return flags
+
+
+def _integers(name: str, column: Array) -> Array:
+    if not np.issubdtype(column.dtype, np.integer) or column.ndim != 1:
+        raise DataError(f"dataset['{name}'] must be one integer per row, got {column.dtype} of shape {column.shape}")
+    return column

@@ -1,0 +1,61 @@
+"""Figures that tell whether a sampling distribution does what one wants of it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arb.buffer.ledger import Ledger
+
+
+def effective_sample_size(p: NDArray[np.float64]) -> float:
+    """1 / Σp²: how many rows an even distribution with as much concentration would have.
+
+    >>> effective_sample_size(np.array([0.5, 0.5, 0.0]))
+    2.0
+    """
+    return float(1.0 / np.square(p).sum())
+
+
+def relative_entropy(p: NDArray[np.float64]) -> float:
+    """Entropy as a share of that of an even distribution: 1 if all rows are alike, 0 if one row takes all.
+
+    >>> relative_entropy(np.array([0.25, 0.25, 0.25, 0.25]))
+    1.0
+    """
+    if len(p) == 1:
+        return 1.0
+    positive = p[p > 0.0]
+    return float(-(positive * np.log(positive)).sum() / np.log(len(p)))
+
+
+def top_mass(mass: NDArray[np.float64], share: float = 0.01) -> float:
+    """The part of the total that the heaviest `share` of the entries (at least one) hold.
+
+    >>> top_mass(np.array([1.0, 2.0, 3.0, 4.0]), share=0.5)
+    0.7
+    """
+    n = max(1, round(share * len(mass)))
+    return float(np.partition(mass, len(mass) - n)[len(mass) - n :].sum() / mass.sum())
+
+
+def describe(p: NDArray[np.float64], ledger: Ledger) -> dict[str, float]:
+    """The statistics of a distribution over the rows 0..size-1 of a ledger."""
+    rows = np.arange(ledger.size)
+    online = ledger.is_online(rows)
+    runs = ledger.living_runs().number
+    index, trajectories = ledger.trajectory_index()
+    mass = np.bincount(index[ledger.run[rows]], weights=p, minlength=trajectories).astype(np.float64)
+    mass = mass[np.unique(index[runs])]
+    size = effective_sample_size(p)
+    return {
+        "rows": float(ledger.size),
+        "trajectories": float(len(mass)),
+        "online_rows": float(online.mean()),
+        "online_share": float(p[online].sum()),
+        "effective_rows": size,
+        "effective_share": size / ledger.size,
+        "entropy": relative_entropy(p),
+        "top_trajectories": top_mass(mass),
+        "age": float(p @ (ledger.head - 1 - ledger.sequence(rows))),
+    }

@@ -1,0 +1,164 @@
+"""How likely is a stored action under the current policy? Ready-made scores for the usual policies, in NumPy.
+
+Each `*_log_likelihood` is a pure function of actions and distribution parameters; each `*_score` turns a policy
+(a function from observations to those parameters, returning NumPy, JAX or torch arrays) into the callable that
+`ReplayBuffer.refresh` takes.
+
+Two likelihoods are offered:
+
+* `"standard"`, the default and what the paper's appendix describes: the standard-normal log-density of the z-score,
+  divided by the number of action dimensions. It knows neither log σ nor the tanh Jacobian, so its maximum is
+  -½ln(2π) = -0.919 whatever the policy. For a categorical policy: the log-probability, divided by the number of
+  action dimensions.
+* `"density"`: the true log-density (or log-probability), summed over action dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arb.buffer.batch import Array, Obs
+
+Likelihood = Literal["standard", "density"]
+Score = Callable[[Any, Any], Any]
+"""`(obs, action) -> log-likelihood per row`; gets NumPy arrays, may return NumPy, JAX or torch arrays."""
+
+BOUNDARY = 1e-6
+"""Actions of a squashed policy are clamped to ±(1 - BOUNDARY) before atanh: the value of the paper's release."""
+
+_HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
+
+
+def as_numpy(values: Any) -> Array:
+    """A NumPy array from NumPy, JAX or torch values; torch tensors may still carry gradients or live on a device."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    return np.asarray(values)
+
+
+def gaussian_log_likelihood(
+    action: Array, mean: Array, log_std: Array, likelihood: Likelihood = "standard"
+) -> NDArray[np.float64]:
+    """Log-likelihood of actions of shape (..., d) under a diagonal Gaussian.
+
+    >>> gaussian_log_likelihood(np.array([[1.0, 0.0]]), np.zeros((1, 2)), np.zeros(2)).round(4)
+    array([-1.1689])
+    >>> gaussian_log_likelihood(np.array([[1.0, 0.0]]), np.zeros((1, 2)), np.zeros(2), "density").round(4)
+    array([-2.3379])
+    """
+    z = (action - mean) * np.exp(-_width(log_std))
+    normal = -0.5 * np.square(z, dtype=np.float64) - _HALF_LOG_2PI
+    if _is_standard(likelihood):
+        return np.asarray(normal.mean(-1))
+    return np.asarray((normal - log_std).sum(-1))
+
+
+def tanh_gaussian_log_likelihood(
+    action: Array,
+    mean: Array,
+    log_std: Array,
+    likelihood: Likelihood = "standard",
+    *,
+    low: ArrayLike = -1.0,
+    high: ArrayLike = 1.0,
+) -> NDArray[np.float64]:
+    """Log-likelihood of actions of shape (..., d) in [low, high] under a tanh-squashed diagonal Gaussian.
+
+    `mean` and `log_std` belong to the Gaussian before squashing. Actions at the boundary are clamped here, once, to
+    `BOUNDARY` from it, so that every framework's policy gives the same score.
+    """
+    half = (np.asarray(high, np.float64) - np.asarray(low, np.float64)) / 2.0
+    unit = (np.asarray(action, np.float64) - np.asarray(low, np.float64)) / half - 1.0
+    pre_tanh = np.arctanh(np.clip(unit, -1.0 + BOUNDARY, 1.0 - BOUNDARY))
+    gaussian = gaussian_log_likelihood(pre_tanh, mean, log_std, likelihood)
+    if _is_standard(likelihood):
+        return gaussian
+    # log(1 - tanh(u)^2) in a form that keeps its digits where tanh is close to 1.
+    log_slope = 2.0 * (np.log(2.0) - pre_tanh - np.logaddexp(0.0, -2.0 * pre_tanh))
+    return np.asarray(gaussian - (log_slope + np.log(half)).sum(-1))
+
+
+def categorical_log_likelihood(
+    action: Array, logits: Array, likelihood: Likelihood = "standard"
+) -> NDArray[np.float64]:
+    """Log-probability of discrete actions.
+
+    `action` has shape (n,) with `logits` (n, choices), or (n, d) with (n, d, choices) for d independent choices.
+
+    >>> categorical_log_likelihood(np.array([1]), np.log([[0.25, 0.75]])).round(4)
+    array([-0.2877])
+    """
+    if not np.issubdtype(np.asarray(action).dtype, np.integer):
+        raise ValueError(f"a categorical policy needs integer actions, got dtype {np.asarray(action).dtype}")
+    logits = np.asarray(logits, np.float64)
+    shifted = logits - logits.max(-1, keepdims=True)
+    log_probability = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    chosen = np.take_along_axis(log_probability, np.asarray(action)[..., None], axis=-1)[..., 0]
+    if chosen.ndim == 1:
+        return chosen
+    return np.asarray(chosen.mean(-1) if _is_standard(likelihood) else chosen.sum(-1))
+
+
+def gaussian_score(
+    policy: Callable[[Any], tuple[Any, Any]],
+    likelihood: Likelihood = "standard",
+    *,
+    low: ArrayLike = -np.inf,
+    high: ArrayLike = np.inf,
+) -> Score:
+    """A score from a policy `obs -> (mean, log_std)`; actions are clamped to [low, high] if given."""
+    _is_standard(likelihood)
+
+    def score(obs: Obs, action: Array) -> NDArray[np.float64]:
+        mean, log_std = policy(obs)
+        return gaussian_log_likelihood(np.clip(action, low, high), as_numpy(mean), as_numpy(log_std), likelihood)
+
+    return score
+
+
+def tanh_gaussian_score(
+    policy: Callable[[Any], tuple[Any, Any]],
+    likelihood: Likelihood = "standard",
+    *,
+    low: ArrayLike = -1.0,
+    high: ArrayLike = 1.0,
+) -> Score:
+    """A score from a policy `obs -> (mean, log_std)` of the Gaussian before tanh; actions lie in [low, high]."""
+    _is_standard(likelihood)
+
+    def score(obs: Obs, action: Array) -> NDArray[np.float64]:
+        mean, log_std = policy(obs)
+        return tanh_gaussian_log_likelihood(action, as_numpy(mean), as_numpy(log_std), likelihood, low=low, high=high)
+
+    return score
+
+
+def categorical_score(policy: Callable[[Any], Any], likelihood: Likelihood = "standard") -> Score:
+    """A score from a policy `obs -> logits`."""
+    _is_standard(likelihood)
+
+    def score(obs: Obs, action: Array) -> NDArray[np.float64]:
+        return categorical_log_likelihood(action, as_numpy(policy(obs)), likelihood)
+
+    return score
+
+
+def _is_standard(likelihood: str) -> bool:
+    if likelihood not in ("standard", "density"):
+        raise ValueError(f'likelihood is "standard" or "density", not {likelihood!r}')
+    return likelihood == "standard"
+
+
+def _width(log_std: Array) -> Array:
+    """The log width, refused where it is that of a deterministic policy."""
+    if np.isneginf(log_std).any():
+        raise ValueError(
+            "this policy is deterministic (a standard deviation of 0): every stored action is infinitely unlikely "
+            "under it, so ARB cannot rank them. Give the score a fixed width, e.g. log_std = log(0.1), the scale of "
+            "your exploration noise."
+        )
+    return log_std

@@ -1,0 +1,361 @@
+"""ReplayBuffer: ledger, storage and sampler behind add, load, refresh and sample, for anyone's training loop."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arb.buffer.batch import Array, Batch, Obs
+from arb.buffer.borders import JUMP, Rule, differs, episode_ends
+from arb.buffer.dataset import Transitions, check_dataset
+from arb.buffer.diagnostics import describe
+from arb.buffer.errors import DataError, refuse_out_of_bounds
+from arb.buffer.ledger import Ints, Ledger
+from arb.buffer.likelihood import Score
+from arb.buffer.onpolicy import OnPolicy
+from arb.buffer.returns import return_to_go
+from arb.buffer.samplers import Sampler
+from arb.buffer.scoring import CHUNK, score_all, score_some
+from arb.buffer.statefile import read_state, write_state
+from arb.buffer.steps import Steps, check_steps, one_row
+from arb.buffer.storage import Storage
+
+_FORMAT = 1
+
+
+class Loaded(NamedTuple):
+    """What `ReplayBuffer.load` took in."""
+
+    rows: int
+    trajectories: int
+    dropped: int
+    """Last steps of cut-off trajectories that cannot be bootstrapped, as the data does not hold where they led."""
+
+
+class ReplayBuffer:
+    """Past experience and new steps in one ring, drawn from by one strategy.
+
+    >>> buffer = ReplayBuffer(capacity=1000, sampler=OnPolicy(temperature=0.5), seed=0)
+    >>> past = {"observations": np.zeros((4, 2)), "actions": np.zeros((4, 1)), "rewards": np.ones(4),
+    ...         "terminals": np.array([0, 1, 0, 1])}
+    >>> buffer.load(past)
+    Loaded(rows=4, trajectories=2, dropped=0)
+    >>> buffer.add(np.ones(2), np.ones(1), 0.5, np.ones(2), terminated=True)
+    >>> buffer.refresh(lambda obs, action: -np.square(action).sum(-1))
+    >>> batch = buffer.sample(8)
+    >>> batch.obs.shape, batch.return_to_go.shape
+    ((8, 2), (8,))
+
+    One thread may add while another samples and refreshes.
+
+    Args:
+        capacity: rows of the ring. When it is full, the oldest rows make way, offline ones first if loaded first.
+        sampler: the strategy; ARB with its defaults if not given.
+        gamma: discount of the Monte-Carlo returns.
+        seed: of everything random here. Equal seeds and equal calls give equal batches.
+        borders: where trajectories of loaded data end, see `arb.buffer.borders`.
+        action_bounds: (low, high); an action outside is refused. None does not look.
+        failure_reward: for sparse rewards, see `arb.buffer.returns.return_to_go`.
+        jump: two observations further apart than this are not the same, and a step that does not start where the last
+            one led begins a new trajectory. None trusts the flags alone, as one must if observations are normalised
+            by statistics that change from step to step.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        sampler: Sampler | None = None,
+        *,
+        gamma: float = 0.99,
+        seed: int | np.random.SeedSequence | None = None,
+        borders: Rule = "resets",
+        action_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        failure_reward: float | None = None,
+        jump: float | None = JUMP,
+    ):
+        self.ledger = Ledger(capacity)
+        self.storage = Storage(capacity)
+        self.sampler = OnPolicy() if sampler is None else sampler
+        self.sampler.bind(self.ledger)
+        self.gamma, self.borders, self.failure_reward, self.jump = gamma, borders, failure_reward, jump
+        self._bounds = None if action_bounds is None else (np.asarray(action_bounds[0]), np.asarray(action_bounds[1]))
+        seeds = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+        # Two streams, so that a partial refresh does not disturb the draws.
+        self._draws, self._refreshes = (np.random.default_rng(s) for s in seeds.spawn(2))
+        self._lock = threading.RLock()
+        self._warned = False
+        self._drawn_online = math.nan
+
+    def __len__(self) -> int:
+        return self.ledger.size
+
+    @property
+    def capacity(self) -> int:
+        """Rows of the ring."""
+        return self.ledger.capacity
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated for steps and for knowing their trajectories."""
+        table = sum(column.nbytes for column in self.ledger.table.values())
+        return self.storage.nbytes + self.ledger.run.nbytes + table
+
+    # ---- experience in ------------------------------------------------------------------------------------------
+
+    def load(self, dataset: Mapping[str, Any], *, online: bool = False) -> Loaded:
+        """Append a dataset: a dict of arrays with D4RL's keys, see `arb.buffer.dataset.check_dataset`."""
+        data = check_dataset(dataset)
+        ends = episode_ends(data, self.borders)
+        dropped = np.zeros(len(data), bool) if data.next_obs is not None else ends & ~data.terminated
+        episode = np.cumsum(ends, dtype=np.int64) - ends
+        lengths = np.bincount(episode[~dropped], minlength=int(episode[-1]) + 1)
+        final = np.flatnonzero(ends)[lengths > 0]
+        lengths = lengths[lengths > 0]
+        rows = int(lengths.sum())
+        if rows > self.capacity:
+            raise DataError(
+                f"the dataset has {rows} rows but the buffer a capacity of {self.capacity}: make the buffer larger "
+                "(offline rows plus online steps keeps everything), or load less"
+            )
+        self._refuse_out_of_bounds("dataset['actions']", data.action)
+        returns = return_to_go(data.reward, ends | data.terminated, self.gamma, failure_reward=self.failure_reward)
+        with self._lock:
+            self.storage.fit(data.obs, data.action)
+            if rows:
+                self._append_trajectories(data, ~dropped, lengths, final, returns, online)
+        return Loaded(rows, len(lengths), int(dropped.sum()))
+
+    def _append_trajectories(
+        self, data: Transitions, keep: NDArray[np.bool_], lengths: Ints, final: Ints, returns: Array, online: bool
+    ) -> None:
+        kept: Any = slice(None) if keep.all() else np.flatnonzero(keep)
+        rows, runs = self.ledger.extend(lengths, online=online)
+        self.storage.write(
+            rows,
+            {key: column[kept] for key, column in data.obs.items()},
+            action=data.action[kept],
+            reward=data.reward[kept],
+            terminated=data.terminated[kept],
+            return_to_go=returns[kept],
+        )
+        # Where a trajectory was cut off and its last step dropped, that step's observation is where the rest led.
+        led_to = data.obs if data.next_obs is None else data.next_obs
+        self.storage.write_final(runs, {key: column[final] for key, column in led_to.items()})
+        self.sampler.insert(rows)
+
+    def add(
+        self,
+        obs: Any,
+        action: ArrayLike,
+        reward: float,
+        next_obs: Any,
+        terminated: bool,
+        truncated: bool = False,
+        *,
+        env: int = 0,
+    ) -> None:
+        """Append one step of one environment.
+
+        `terminated` says that the task ended, so the step is not bootstrapped; `truncated` that it was cut off, so
+        it is, from `next_obs`: give the observation before the reset. Both end the trajectory.
+        """
+        self.add_batch(
+            one_row(obs), np.asarray(action)[None], [reward], one_row(next_obs), [terminated], [truncated], envs=(env,)
+        )
+
+    def add_batch(
+        self,
+        obs: Obs,
+        action: ArrayLike,
+        reward: ArrayLike,
+        next_obs: Obs,
+        terminated: ArrayLike,
+        truncated: ArrayLike | None = None,
+        *,
+        envs: Sequence[int] | None = None,
+        valid: ArrayLike | None = None,
+    ) -> None:
+        """Append one step of each of several environments, each with a trajectory of its own.
+
+        Args:
+            obs: observations before the step, one row per environment.
+            action: the actions taken.
+            reward: the rewards.
+            next_obs: the observations the steps led to; at the end of an episode the final one, not the next
+                episode's first (Gymnasium's vector environments hand it over in their infos).
+            terminated: whether the task ended.
+            truncated: whether the episode was cut off.
+            envs: the number of each row's environment; 0, 1, ... if not given.
+            valid: rows to take; the others are passed over. Gymnasium's next-step autoreset makes a step that is a
+                reset and no step: mark it False here.
+        """
+        steps = check_steps(obs, action, reward, next_obs, terminated, truncated, envs, valid)
+        if len(steps.envs) == 0:
+            return
+        if len(steps.envs) > self.capacity:
+            raise DataError(f"{len(steps.envs)} steps at once do not fit a buffer with a capacity of {self.capacity}")
+        self._refuse_out_of_bounds("action", steps.action)
+        with self._lock:
+            self.storage.fit(steps.obs, steps.action)
+            begins = self._begins(steps)
+            rows, runs = self.ledger.append(steps.envs, begins, online=True)
+            self.storage.write(
+                rows,
+                steps.obs,
+                action=steps.action,
+                reward=steps.reward,
+                terminated=steps.terminated,
+                return_to_go=np.full(len(rows), -np.inf),
+            )
+            self.storage.write_final(runs, steps.next_obs)
+            self.sampler.insert(rows)
+            for i in np.flatnonzero(steps.terminated | steps.truncated):
+                self._finish(steps.envs[i])
+
+    def _begins(self, steps: Steps) -> NDArray[np.bool_]:
+        """Which steps start a trajectory; one that does not start where its environment was ends the one before."""
+        runs = np.array([self.ledger.open_run(env) for env in steps.envs])
+        going = np.flatnonzero(runs >= 0)
+        if self.jump is not None and len(going):
+            reached = self.storage.final(runs[going])
+            jumped = differs(reached, {key: column[going] for key, column in steps.obs.items()}, self.jump)
+            for i in going[jumped]:
+                self._finish(steps.envs[i])
+                self._warn_of_jump(steps.envs[i])
+                runs[i] = -1
+        return runs < 0
+
+    def _finish(self, env: int) -> None:
+        """Close an environment's trajectory and write the returns its steps now have."""
+        rows = self.ledger.sequences_of(self.ledger.close(env)) % self.capacity
+        reward, terminated = (self.storage.columns[name][rows] for name in ("reward", "terminated"))
+        self.storage.columns["return_to_go"][rows] = return_to_go(
+            reward, terminated, self.gamma, failure_reward=self.failure_reward
+        )
+
+    def _warn_of_jump(self, env: int) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"environment {env} jumped to another observation without terminated or truncated: a new trajectory "
+                "starts there. Pass truncated=True when you reset, or jump=None to the buffer if your observations "
+                "are normalised anew at every step. (Said once.)",
+                stacklevel=5,
+            )
+
+    def _refuse_out_of_bounds(self, name: str, action: Array) -> None:
+        if self._bounds is not None:
+            refuse_out_of_bounds(name, action, *self._bounds)
+
+    # ---- batches out --------------------------------------------------------------------------------------------
+
+    def refresh(self, score: Score, *, chunk: int = CHUNK) -> None:
+        """Weigh the rows anew under the current policy.
+
+        `score(obs, action)` returns a log-likelihood per row, as NumPy, JAX or torch array; it gets NumPy arrays of
+        always the same number of rows, `chunk`, and must not change them. Strategies that do not look at the policy
+        never call it. Other threads may add meanwhile.
+        """
+        if not callable(score):
+            raise TypeError(
+                f"refresh needs a function (obs, action) -> log-likelihood per row, got {type(score).__name__}"
+            )
+        with self._lock:
+            self._refuse_empty("refreshed")
+            request = self.sampler.request(self._refreshes)
+        if request is None:
+            return
+        if request.sequence is None:
+            scores = score_all(score, self.storage, min(request.head, self.capacity), chunk)
+        else:
+            scores = score_some(score, self.storage, request.sequence % self.capacity, chunk)
+        with self._lock:
+            self.sampler.reweigh(request, scores)
+
+    def sample(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Batch:
+        """A batch of `n` transitions, or `(updates, n)` at once, drawn with replacement.
+
+        Between two refreshes the weights do not change, so drawing the batches of many updates in one call gives the
+        same distribution as drawing them one by one, and costs much less.
+        """
+        with self._lock:
+            return self.take(self.draw(shape, rng=rng))
+
+    def draw(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
+        """The rows that `sample` would return; look at `ledger.is_online(rows)` for their origin."""
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        with self._lock:
+            self._refuse_empty("sampled")
+            rows = self.sampler.draw(self._draws if rng is None else rng, shape)
+            self._drawn_online = float(self.ledger.is_online(rows).mean())
+        return rows
+
+    def take(self, rows: Ints) -> Batch:
+        """The transitions in these rows, in arrays of their shape."""
+        with self._lock:
+            flat = rows.reshape(-1)
+            batch = self.storage.take(flat, self.ledger.successors(flat))
+        return batch if rows.ndim == 1 else Batch(*(_reshaped(column, rows.shape) for column in batch))
+
+    def stats(self) -> dict[str, float]:
+        """Figures about the sampling distribution; docs/buffer.md explains them. Looks at every row."""
+        with self._lock:
+            self._refuse_empty("described")
+            figures = describe(self.sampler.probabilities(), self.ledger)
+            return {**figures, "drawn_online_share": self._drawn_online, **self.sampler.report()}
+
+    def _refuse_empty(self, done: str) -> None:
+        if self.ledger.size == 0:
+            raise DataError(f"an empty buffer cannot be {done}: load a dataset or add a step first")
+
+    # ---- saving -------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything that decides the future of this buffer to one .npz file."""
+        with self._lock:
+            parts = {
+                "ledger": self.ledger.state(),
+                "storage": self.storage.state(len(self)),
+                "sampler": self.sampler.state(),
+            }
+            header = {
+                "format": _FORMAT,
+                "sampler": type(self.sampler).__name__,
+                "streams": [stream.bit_generator.state for stream in (self._draws, self._refreshes)],
+            }
+            write_state(path, header, {f"{part}/{k}": v for part, state in parts.items() for k, v in state.items()})
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Continue as the buffer that was saved there: the next samples are the ones it would have drawn.
+
+        This buffer must have been made with the same arguments; its own content is replaced.
+        """
+        header, arrays = read_state(path)
+        if header.get("format") != _FORMAT or header["sampler"] != type(self.sampler).__name__:
+            raise DataError(
+                f"{path} holds a buffer with the sampler {header.get('sampler')} (format {header.get('format')}), "
+                f"this one has {type(self.sampler).__name__} (format {_FORMAT})"
+            )
+        parts: dict[str, dict[str, NDArray[Any]]] = {"ledger": {}, "storage": {}, "sampler": {}}
+        for name, array in arrays.items():
+            part, _, key = name.partition("/")
+            parts[part][key] = array
+        with self._lock:
+            self.ledger.restore(parts["ledger"])
+            self.storage.restore(parts["storage"])
+            self.sampler.restore(parts["sampler"])
+            for stream, state in zip((self._draws, self._refreshes), header["streams"], strict=True):
+                stream.bit_generator.state = state
+
+
+def _reshaped(column: Any, shape: tuple[int, ...]) -> Any:
+    if isinstance(column, dict):
+        return {key: _reshaped(values, shape) for key, values in column.items()}
+    return column.reshape(*shape, *column.shape[1:])

@@ -1,0 +1,130 @@
+"""Which rows next: the interface of a sampler, and the two strategies that look at nothing but origin.
+
+A sampler sees the ledger and one number per row, never the columns. That is why the same object serves this project's
+buffer and the buffers of other libraries, which keep columns of their own.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arb.buffer.ledger import Ints, Ledger
+
+State = dict[str, NDArray[Any]]
+
+
+class Request(NamedTuple):
+    """Rows a sampler wants scored: these sequence numbers, or every row alive; asked for when `head` was next."""
+
+    head: int
+    sequence: Ints | None
+
+
+class Sampler(ABC):
+    """Chooses rows. Subclass it and override what your strategy needs; `draw` and `probabilities` are the least.
+
+    `arb.testing.check_sampler` tests a class of your own.
+    """
+
+    ahead: int = sys.maxsize
+    """How many batches may be drawn from one set of weights."""
+    ledger: Ledger
+
+    def bind(self, ledger: Ledger) -> None:
+        """Called once, before anything else, with the ledger of the buffer this sampler serves."""
+        self.ledger = ledger
+
+    def insert(self, rows: Ints) -> None:
+        """These rows have just been written; what was in them before is gone."""
+
+    def request(self, rng: np.random.Generator) -> Request | None:  # noqa: ARG002 - for those that ask
+        """The rows whose scores a refresh needs now; None if this strategy does not ask the policy."""
+        return None
+
+    def reweigh(self, request: Request, scores: NDArray[np.floating[Any]]) -> None:
+        """Take the scores of a request: one per sequence number asked for, or one per row 0..size-1 for all.
+
+        Rows may have been added since the request, and some of those asked for overwritten.
+        """
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
+        """Rows of this shape, drawn with replacement; the last axis is a batch."""
+
+    @abstractmethod
+    def probabilities(self) -> NDArray[np.float64]:
+        """For every row 0..size-1, the probability of one draw to be that row."""
+
+    def used(self, rows: Ints, weights: NDArray[np.floating[Any]]) -> None:
+        """New weights of rows that were drawn, from strategies that learn them while training."""
+
+    def report(self) -> dict[str, float]:
+        """Figures about itself that a strategy adds to the buffer's statistics."""
+        return {}
+
+    def state(self) -> State:
+        """Everything that decides its future draws, as arrays."""
+        return {}
+
+    def restore(self, state: State) -> None:
+        """Continue as the sampler whose state this is; the ledger has been restored before."""
+
+
+class Uniform(Sampler):
+    """Every row alike (the paper's Naive)."""
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
+        """Rows of this shape."""
+        return rng.integers(self.ledger.size, size=shape)
+
+    def probabilities(self) -> NDArray[np.float64]:
+        """1 / size for all."""
+        return np.full(self.ledger.size, 1.0 / self.ledger.size)
+
+
+class Mixed(Sampler):
+    """A fixed share of every batch from offline rows, the rest from online rows (the paper's Parallel, at one half).
+
+    Counts are exact in every batch, offline rows first. While one of the two has no rows, the other fills the batch.
+    """
+
+    def __init__(self, offline_share: float = 0.5):
+        if not 0.0 <= offline_share <= 1.0:
+            raise ValueError(f"offline_share must lie between 0 and 1, got {offline_share}")
+        self.offline_share = offline_share
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
+        """Rows of this shape; of the n rows along the last axis, floor(n * offline_share) are offline."""
+        offline = int(shape[-1] * self._offline_share_now())
+        rows = np.empty(shape, np.int64)
+        rows[..., :offline] = self._uniform(rng, (*shape[:-1], offline), online=False)
+        rows[..., offline:] = self._uniform(rng, (*shape[:-1], shape[-1] - offline), online=True)
+        return rows
+
+    def probabilities(self) -> NDArray[np.float64]:
+        """The share of each origin, spread evenly over its rows."""
+        online = self.ledger.is_online(np.arange(self.ledger.size))
+        share = self._offline_share_now()
+        counts = np.maximum([(~online).sum(), online.sum()], 1)
+        return np.asarray(np.where(online, (1.0 - share) / counts[1], share / counts[0]))
+
+    def _offline_share_now(self) -> float:
+        if len(self.ledger.spans(online=True)[0]) == 0:
+            return 1.0
+        if len(self.ledger.spans(online=False)[0]) == 0:
+            return 0.0
+        return self.offline_share
+
+    def _uniform(self, rng: np.random.Generator, shape: tuple[int, ...], *, online: bool) -> Ints:
+        start, length = self.ledger.spans(online)
+        if 0 in shape:
+            return np.zeros(shape, np.int64)
+        stop = np.cumsum(length)
+        place = rng.integers(stop[-1], size=shape)
+        span = np.searchsorted(stop, place, side="right")
+        return np.asarray((start[span] + place - (stop - length)[span]) % self.ledger.capacity)
