@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -99,8 +98,14 @@ class Session:
         data = self.rows.dataset()
         rows = self.draw_rng.integers(len(data["rewards"]), size=(updates, self.plan.sac.batch))
         discount = 1.0 - data["terminals"][rows]
-        columns = (data[name][rows] for name in ("observations", "actions", "rewards", "next_observations"))
-        self.learner = update(self.learner, Rows(*columns, discount.astype(np.float32)), self.plan.sac)
+        batches = Rows(
+            data["observations"][rows],
+            data["actions"][rows],
+            data["rewards"][rows],
+            data["next_observations"][rows],
+            discount.astype(np.float32),
+        )
+        self.learner = update(self.learner, batches, self.plan.sac)
 
     def evaluate(self) -> None:
         """Measure the mode of the policy, keep the actor, and write what is needed to continue."""
@@ -146,7 +151,9 @@ class Session:
             kept = {key: value for key, value in state["plan"].items() if key != "steps"}
             asked = {key: value for key, value in asdict(self.plan).items() if key != "steps"}
             if kept != asked:
-                changed = ", ".join(f"{key} {kept[key]} there, {asked[key]} here" for key in asked if kept[key] != asked[key])
+                changed = ", ".join(
+                    f"{key} {kept[key]} there, {asked[key]} here" for key in asked if kept[key] != asked[key]
+                )
                 raise ValueError(f"{self.folder} holds another run ({changed}): choose another folder")
             leaves = [file[f"leaf_{i:03d}"] for i in range(len(file.files) - 2)]
             self.obs = file["obs"]
@@ -162,7 +169,7 @@ class Session:
 NAMES = ("weight", "bias")
 
 
-def train(plan: Plan, folder: Path, report: Callable[[int, float], None] = lambda step, value: None) -> Run:
+def train(plan: Plan, folder: Path, report: Callable[[int, float], None] = lambda _step, _value: None) -> Run:
     """Run SAC to the end of the plan, continuing what the folder holds; `report` hears every evaluation."""
     if plan.evaluate_every % plan.sac.chunk or plan.steps % plan.evaluate_every or plan.sac.warmup % plan.sac.chunk:
         raise ValueError(

@@ -25,7 +25,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
     """Arrays by name; one that would need a pickle is refused."""
-    columns = {name: np.asarray(value) for name, value in arrays.items()}
+    columns: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
     for name, column in columns.items():
         if column.dtype.hasobject:
             raise TypeError(f"{path}: {name} holds Python objects, not numbers")

@@ -61,12 +61,9 @@ def flat_env(name: str) -> Any:
     """An environment by its Gymnasium id, its observations flattened to one vector."""
     import gymnasium
 
-    import arb.envs  # noqa: F401 - registers the project's own
+    from arb.envs import make
 
-    try:
-        env = gymnasium.make(name)
-    except gymnasium.error.Error as problem:
-        raise ValueError(f"environment {name!r}: {problem}") from None
+    env = make(name)
     space = env.observation_space
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
         return gymnasium.wrappers.FlattenObservation(env)
@@ -79,7 +76,9 @@ def action_bounds(env: Any) -> Bounds:
 
     space = env.action_space
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1 or not space.is_bounded():
-        raise ValueError(f"actions of {env.spec.id} are {space}: a policy needs a bounded box, only 'random' does without")
+        raise ValueError(
+            f"actions of {env.spec.id} are {space}: a policy needs a bounded box, only 'random' does without"
+        )
     return space.low, space.high
 
 
@@ -89,7 +88,7 @@ def rescale(action: Array, bounds: Bounds) -> Array:
     return np.asarray(np.clip((high + low) / 2 + action * ((high - low) / 2), low, high), np.float32)
 
 
-def rollout(env: Any, actor: Actor, steps: int, seed: int, report: Callable[[int], None] = lambda rows: None) -> Dataset:
+def rollout(env: Any, actor: Actor, steps: int, seed: int, report: Callable[[int], None] = lambda _: None) -> Dataset:
     """Whole episodes, until there are at least `steps` rows."""
     streams = np.random.SeedSequence(seed).spawn(2)
     rng, recording = np.random.default_rng(streams[0]), Recording()
@@ -109,7 +108,7 @@ def rollout(env: Any, actor: Actor, steps: int, seed: int, report: Callable[[int
 def random_actor(env: Any, seed: int) -> Actor:
     """Uniformly random actions, of whatever kind the environment takes."""
     env.action_space.seed(seed)
-    return lambda obs, rng: env.action_space.sample()
+    return lambda _obs, _rng: env.action_space.sample()
 
 
 def evaluate(env: Any, actor: Actor, episodes: int, seed: int) -> Array:

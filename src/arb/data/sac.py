@@ -147,4 +147,4 @@ class Policy:
         mean, log_std = np.split(x @ weight + bias, 2, -1)
         if rng is not None:
             mean = mean + np.exp(np.clip(log_std, *LOG_STD)) * rng.standard_normal(mean.shape, np.float32)
-        return np.tanh(mean).astype(np.float32)
+        return np.asarray(np.tanh(mean), np.float32)

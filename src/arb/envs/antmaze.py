@@ -46,7 +46,8 @@ def build_model(maze: Maze) -> Any:
         geom.solimp = SOFTNESS
     drop_margin(spec, "world")
     restore_capsule_inertia(spec)
-    spec.worldbody.add_site(name="goal", type=mujoco.mjtGeom.mjGEOM_CYLINDER, size=[GOAL_RADIUS, 0.02, 0], rgba=[0.1, 0.8, 0.2, 0.6])
+    green = [0.1, 0.8, 0.2, 0.6]
+    spec.worldbody.add_site(name="goal", type=mujoco.mjtGeom.mjGEOM_CYLINDER, size=[GOAL_RADIUS, 0.02, 0], rgba=green)
     return spec.compile()
 
 
@@ -57,9 +58,7 @@ class AntMaze(Simulation):
     anew at every reset, as in D4RL's -v2 environments; `info["goal"]` tells it.
     """
 
-    def __init__(
-        self, maze: str | Maze, render_mode: str | None = None, width: int = 480, height: int = 480
-    ) -> None:
+    def __init__(self, maze: str | Maze, render_mode: str | None = None, width: int = 480, height: int = 480) -> None:
         self.maze = maze if isinstance(maze, Maze) else MAZES[maze]
         model = build_model(self.maze)
         across = CELL * max(len(self.maze.rows), len(self.maze.rows[0]))

@@ -42,7 +42,8 @@ class Simulation(gymnasium.Env[Floats, NDArray[np.float32]]):
             raise ValueError(f"render_mode {render_mode!r} is not one of {', '.join(self.metadata['render_modes'])}")
         self.render_mode = render_mode
         self.metadata = {**self.metadata, "render_fps": round(1 / self.dt)}
-        self._camera, self._size, self._renderer = camera, (width, height), None
+        self._camera, self._size = camera, (width, height)
+        self._renderer: Any = None
 
     def advance(self, action: NDArray[Any]) -> Floats:
         """Simulate one control step and return the action as it was applied."""
