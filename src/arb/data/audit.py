@@ -16,7 +16,7 @@ from arb.buffer.dataset import leaves
 from arb.buffer.errors import DataError
 from arb.data.columns import Data, borders, finish
 from arb.data.load import Source, read_raw
-from arb.data.starts import FEWEST, looks_like_start
+from arb.data.starts import unknown_starts
 
 FAULT, REMARK = "fault", "remark"
 OUTLIER_SPANS = 10.0
@@ -105,16 +105,15 @@ def _jumps(data: Data, raw: Mapping[str, Any]) -> Iterator[Finding]:
 def _missing_borders(data: Data, raw: Mapping[str, Any]) -> Iterator[Finding]:
     """Rows inside an episode that look like a fresh start, and episodes longer than the time limit."""
     first, stop = borders(data.columns)
-    for obs in leaves(data.columns["observations"]).values():
-        if obs.dtype.kind == "f" and len(first) >= FEWEST:
-            rows = np.setdiff1d(np.arange(len(obs)), first)
-            rows = rows[looks_like_start(obs, first, rows)]
-            if len(rows):
-                yield Finding("missing borders", FAULT, f"a new episode seems to begin unflagged in {_rows(rows)}")
+    obs = data.columns["observations"]
+    if "next_observations" not in data.columns and not isinstance(obs, Mapping):
+        rows = unknown_starts(obs, first)
+        if rows is not None and len(rows):
+            yield Finding("missing borders", FAULT, f"a new episode seems to begin unflagged in {_rows(rows)}")
     lengths = stop - first
     cut = Counter(lengths[(data.columns["timeouts"] & ~data.columns["terminals"])[stop - 1]].tolist())
     limit, times = cut.most_common(1)[0] if cut else (0, 0)
-    if times >= 2 and limit == max(cut) and lengths.max() > limit:
+    if times >= 2 and 2 * times > cut.total() and lengths.max() > limit:
         long = first[lengths > limit]
         yield Finding(
             "missing borders", FAULT, f"longer than the time limit of {limit}: the episode from {_rows(long)}"

@@ -84,10 +84,10 @@ def _random(request: Request) -> tuple[Dataset, str]:
     return _rollout(request, None, request.steps, "random"), "uniformly random actions"
 
 
-def _policy(fraction: float) -> Callable[[Request], tuple[Dataset, str]]:
+def _policy(fraction: float, stage: int = 0) -> Callable[[Request], tuple[Dataset, str]]:
     def make(request: Request) -> tuple[Dataset, str]:
         step, story = _snapshot(request, fraction)
-        return _rollout(request, step, request.steps, request.quality), f"sampled actions of {story}"
+        return _rollout(request, step, request.steps, request.quality, stage), f"sampled actions of {story}"
 
     return make
 
@@ -110,7 +110,7 @@ def _replay(request: Request, until: int) -> Dataset:
 
 
 def _medium_expert(request: Request) -> tuple[Dataset, str]:
-    halves = [_policy(fraction)(request) for fraction in (MEDIUM, 1.0)]
+    halves = [_policy(fraction, stage)(request) for stage, fraction in enumerate((MEDIUM, 1.0))]
     return _joined([columns for columns, _ in halves]), "; then ".join(story for _, story in halves)
 
 

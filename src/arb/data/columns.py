@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from arb.buffer.borders import differs, episode_ends
 from arb.buffer.dataset import Transitions, check_dataset, unwrapped
 from arb.buffer.errors import DataError
-from arb.data.starts import FEWEST, looks_like_start
+from arb.data.starts import unknown_starts
 
 Array = NDArray[Any]
 Dataset = dict[str, Any]
@@ -99,9 +99,10 @@ def _settled(data: Transitions) -> Transitions:
     ends = data.truncated.copy()
     open_terminals = np.flatnonzero(data.terminated[:-1] & ~ends[:-1])
     starts = np.concatenate([[0], np.flatnonzero(ends[:-1]) + 1])
-    if len(starts) < FEWEST or len(open_terminals) == 0 or data.obs[""].dtype.kind != "f":
+    more = unknown_starts(data.obs[""], starts) if len(open_terminals) else None
+    if more is None:
         return data
-    ends[open_terminals] = looks_like_start(data.obs[""], starts, open_terminals + 1)
+    ends[np.intersect1d(open_terminals, more - 1)] = True
     return _replace(data, episode=np.concatenate([[0], np.cumsum(ends[:-1])]))
 
 

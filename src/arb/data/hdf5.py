@@ -13,6 +13,7 @@ from arb.buffer.dataset import OPTIONAL, REQUIRED
 from arb.buffer.errors import DataError
 from arb.data.files import whole
 
+STATE = ("infos/qpos", "infos/qvel")
 MOST_COMPRESSED = 2000
 """No filter of HDF5 shrinks more (deflate ends at 1032): a file that claims to unfold further is broken."""
 
@@ -32,15 +33,16 @@ def read_hdf5(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise DataError(f"{path}: not a readable HDF5 file ({_first_line(problem)})") from None
     with file:
         limit = MOST_COMPRESSED * path.stat().st_size
-        columns = {name: _read(file, name, path, limit) for name in (*REQUIRED, *OPTIONAL) if name in file}
-        if "next_observations" not in columns and "observations" in columns:
-            after = _state_after(file, columns["observations"], path, limit)
-            if after is not None:
-                columns["next_observations"] = after
         try:
+            present = [name for name in (*REQUIRED, *OPTIONAL, *STATE) if name in file]
             attributes = {key: _plain(value) for key, value in file.attrs.items()}
         except Exception as problem:
-            raise DataError(f"{path}: its attributes cannot be read ({_first_line(problem)})") from None
+            raise DataError(f"{path}: its list of contents cannot be read ({_first_line(problem)})") from None
+        columns = {name: _read(file, name, path, limit) for name in present if name not in STATE}
+        if "next_observations" not in columns and "observations" in columns and set(STATE) <= set(present):
+            after = _state_after([_read(file, name, path, limit) for name in STATE], columns["observations"])
+            if after is not None:
+                columns["next_observations"] = after
     return columns, attributes
 
 
@@ -62,10 +64,9 @@ def _read(file: Any, name: str, path: Path, limit: int) -> Any:
     raise DataError(f"{path}: {name} claims {size:,} bytes of shape {item.shape}, far more than the file can hold")
 
 
-def _state_after(file: Any, observations: Any, path: Path, limit: int) -> Any:
-    if "infos/qpos" not in file or "infos/qvel" not in file or isinstance(observations, Mapping):
+def _state_after(parts: list[Any], observations: Any) -> Any:
+    if isinstance(observations, Mapping) or np.ndim(observations) != 2:
         return None
-    parts = [_read(file, name, path, limit) for name in ("infos/qpos", "infos/qvel")]
     if any(np.ndim(part) != 2 or len(part) != len(observations) for part in parts):
         return None
     after = np.concatenate(parts, 1)

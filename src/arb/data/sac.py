@@ -22,10 +22,10 @@ LOG_STD = (-20.0, 2.0)
 
 @dataclass(frozen=True)
 class Config:
-    """Hyperparameters; the paper's, but for the size of the steps between two visits to the environment."""
+    """Hyperparameters: the paper's, but half its width and batch: one processor core is six times faster with them."""
 
-    hidden: int = 256
-    batch: int = 256
+    hidden: int = 128
+    batch: int = 128
     learning_rate: float = 3e-4
     gamma: float = 0.99
     tau: float = 5e-3

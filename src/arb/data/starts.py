@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 FEWEST = 5
 """With fewer known starts their spread says nothing."""
+MOST_FORGOTTEN = 2
+"""For each start that is known, so many may be unflagged."""
 ROUNDING = 1e-6
 
 
@@ -22,8 +24,20 @@ def widening(known: int) -> float:
     return 1.25 + 10.0 / known
 
 
-def looks_like_start(obs: NDArray[Any], known: NDArray[np.intp], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Per entry of `rows`, whether that observation lies in the widened box of the observations at `known`."""
+def unknown_starts(obs: NDArray[Any], known: NDArray[np.intp]) -> NDArray[np.intp] | None:
+    """Rows that look like a start without being known as one, or None where starts cannot be told from other rows.
+
+    They cannot if they are too few, or if an environment starts anywhere (a pendulum at any angle): then more rows
+    than there could well be forgotten starts lie in the box.
+    """
+    if len(known) < FEWEST or obs.dtype.kind != "f":
+        return None
+    rows = np.setdiff1d(np.arange(len(obs)), known)
+    rows = rows[_in_box(obs, known, rows)]
+    return rows if len(rows) <= MOST_FORGOTTEN * len(known) else None
+
+
+def _in_box(obs: NDArray[Any], known: NDArray[np.intp], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
     flat = obs.reshape(len(obs), -1)
     low, high = flat[known].min(0), flat[known].max(0)
     half = widening(len(known)) * (high - low) / 2 + ROUNDING
