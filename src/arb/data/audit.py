@@ -1,0 +1,194 @@
+"""Is this data what it says it is? Every check is a function from a dataset to findings; the table is at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arb.buffer.borders import differs
+from arb.buffer.dataset import leaves
+from arb.buffer.errors import DataError
+from arb.data.columns import Data, borders, finish
+from arb.data.load import Source, read_raw
+from arb.data.starts import unknown_starts
+
+FAULT, REMARK = "fault", "remark"
+OUTLIER_SPANS = 10.0
+"""A reward is an outlier this many spans (of the middle 99.8 %) outside of the span."""
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found: a fault makes a dataset unsound, a remark is worth knowing."""
+
+    check: str
+    level: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found in a dataset."""
+
+    source: str
+    rows: int
+    episodes: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether there is no fault."""
+        return all(finding.level != FAULT for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        faults = [finding.check for finding in self.findings if finding.level == FAULT]
+        remarks = len(self.findings) - len(faults)
+        if faults:
+            return f"unsound: {', '.join(dict.fromkeys(faults))}"
+        return f"sound, with {remarks} remark{'s' * (remarks > 1)}" if remarks else "sound"
+
+
+def audit(source: Source) -> Audit:
+    """Run every check on a dataset."""
+    try:
+        raw, name, attributes = read_raw(source)
+    except DataError as problem:
+        return Audit(str(source), 0, 0, (Finding("unreadable", FAULT, str(problem)),))
+    broken = tuple(_non_finite(raw))
+    try:
+        data = finish(raw, name, attributes)
+    except DataError as problem:
+        return Audit(name, 0, 0, broken or (Finding("unusable", FAULT, str(problem)),))
+    repaired = [Finding("borders", REMARK, note) for note in data.notes]
+    found = [finding for check in CHECKS for finding in check(data, raw)]
+    return Audit(name, len(data), len(borders(data.columns)[0]), (*broken, *repaired, *found))
+
+
+def _non_finite(raw: Mapping[str, Any]) -> Iterator[Finding]:
+    for name, value in raw.items():
+        for key, column in value.items() if isinstance(value, Mapping) else [("", value)]:
+            column = np.asarray(column)
+            if column.dtype.kind == "f" and column.ndim and not np.isfinite(column).all():
+                rows = np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(1))
+                where = f"{name}/{key}" if key else name
+                yield Finding("non-finite", FAULT, f"{where} has values that are not finite in {_rows(rows)}")
+
+
+def _jumps(data: Data, raw: Mapping[str, Any]) -> Iterator[Finding]:
+    """Rows whose successor does not begin where they led to, although no flag says that an episode ends there."""
+    columns = data.columns
+    if "next_observations" not in columns or len(data) < 2:
+        return
+    led_to, begins = leaves(columns["next_observations"]), leaves(columns["observations"])
+    jump = differs({k: v[:-1] for k, v in led_to.items()}, {k: v[1:] for k, v in begins.items()})
+    inside = np.flatnonzero(jump & (columns["episode_ids"][1:] == columns["episode_ids"][:-1]))
+    if len(inside):
+        yield Finding("jumps", FAULT, f"the observations jump inside an episode in {_rows(inside)}")
+    flagged = columns["terminals"].copy()
+    if "timeouts" in raw:
+        flagged |= np.asarray(raw["timeouts"]).reshape(-1).astype(bool)
+    unflagged = np.setdiff1d(np.flatnonzero(jump & ~flagged[:-1]), inside)
+    if len(unflagged) and "episode_ids" not in raw:
+        text = f"no flag says that an episode ends in {_rows(unflagged)}, where the observations jump: ended there"
+        yield Finding("borders", REMARK, text)
+
+
+def _missing_borders(data: Data, raw: Mapping[str, Any]) -> Iterator[Finding]:
+    """Rows inside an episode that look like a fresh start, and episodes longer than the time limit."""
+    first, stop = borders(data.columns)
+    obs = data.columns["observations"]
+    if "next_observations" not in data.columns and not isinstance(obs, Mapping):
+        rows = unknown_starts(obs, first)
+        if rows is not None and len(rows):
+            yield Finding("missing borders", FAULT, f"a new episode seems to begin unflagged in {_rows(rows)}")
+    lengths = stop - first
+    cut = Counter(lengths[(data.columns["timeouts"] & ~data.columns["terminals"])[stop - 1]].tolist())
+    limit, times = cut.most_common(1)[0] if cut else (0, 0)
+    if times >= 2 and 2 * times > cut.total() and lengths.max() > limit:
+        long = first[lengths > limit]
+        yield Finding(
+            "missing borders", FAULT, f"longer than the time limit of {limit}: the episode from {_rows(long)}"
+        )
+    if "timeouts" not in raw and "next_observations" not in raw and "episode_ids" not in raw:
+        text = "neither timeouts nor next_observations: episodes that were cut off cannot be told apart"
+        yield Finding("missing borders", REMARK, text)
+
+
+def _terminals(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
+    ids, terminal = data.columns["episode_ids"], data.columns["terminals"]
+    inside = np.flatnonzero(terminal[:-1] & (ids[1:] == ids[:-1]))
+    if len(inside):
+        text = f"terminals without a reset in {_rows(inside)}: they end the task, not the trajectory (as in AntMaze)"
+        yield Finding("terminals", REMARK, text)
+
+
+def _constant(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
+    if len(data) < 2:
+        return
+    for name in ("observations", "actions", "rewards"):
+        for key, column in leaves(data.columns[name]).items():
+            flat = column.reshape(len(column), -1)
+            still = np.flatnonzero((flat == flat[0]).all(0))
+            if len(still):
+                numbers = "" if flat.shape[1] == 1 else f", column {', '.join(map(str, still[:5]))}"
+                yield Finding("constant", REMARK, f"{name}{'/' * bool(key)}{key}{numbers} never changes")
+
+
+def _actions(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
+    action = data.columns["actions"]
+    if action.dtype.kind != "f":
+        return
+    low, high = data.attributes.get("action_low", -1.0), data.attributes.get("action_high", 1.0)
+    flat = action.reshape(len(action), -1)
+    beyond = np.flatnonzero(((flat < low - ROUNDING) | (flat > high + ROUNDING)).any(1))
+    if len(beyond):
+        yield Finding("actions", FAULT, f"actions leave [{low:g}, {high:g}] in {_rows(beyond)}: clip or rescale them")
+    at = np.mean((flat <= low + ROUNDING) | (flat >= high - ROUNDING))
+    if at > 0.01:
+        yield Finding(
+            "actions", REMARK, f"{at:.1%} of the action entries are at or beyond the bounds [{low:g}, {high:g}]"
+        )
+
+
+def _duplicates(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
+    obs, action = leaves(data.columns["observations"]), np.ascontiguousarray(data.columns["actions"])
+    seen: dict[bytes, int] = {}
+    copies = []
+    for start, stop in zip(*borders(data.columns), strict=True):
+        parts = (*(np.ascontiguousarray(column[start:stop]) for column in obs.values()), action[start:stop])
+        digest = blake2b(b"".join(part.tobytes() for part in parts), digest_size=16).digest()
+        if seen.setdefault(digest, start) != start:
+            copies.append(start)
+    if copies:
+        text = f"{len(copies)} episodes repeat an earlier one, beginning in {_rows(np.array(copies))}"
+        yield Finding("duplicates", FAULT, text)
+
+
+def _rewards(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
+    reward = data.columns["rewards"]
+    low, high = np.quantile(reward, [0.001, 0.999])
+    span = high - low
+    rows = np.flatnonzero((reward < low - OUTLIER_SPANS * span) | (reward > high + OUTLIER_SPANS * span))
+    if span > 0 and len(rows):
+        worst = reward[rows[np.argmax(np.abs(reward[rows]))]]
+        text = f"rewards far outside {low:.3g} .. {high:.3g} in {_rows(rows)} (largest {worst:.3g})"
+        yield Finding("rewards", FAULT, text)
+
+
+def _rows(rows: NDArray[np.integer[Any]]) -> str:
+    shown = ", ".join(str(row) for row in rows[:3])
+    more = f" and {len(rows) - 3:,} more" if len(rows) > 3 else ""
+    return f"row{'s' * (len(rows) > 1)} {shown}{more}"
+
+
+Check = Callable[[Data, Mapping[str, Any]], Iterator[Finding]]
+CHECKS: tuple[Check, ...] = (_jumps, _missing_borders, _terminals, _constant, _actions, _duplicates, _rewards)

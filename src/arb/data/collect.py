@@ -1,0 +1,162 @@
+"""Make D4RL-style datasets for any Gymnasium environment, without network.
+
+`random` needs nothing. The others come from a SAC run (`arb.data.behaviour`), kept in a folder, so that several sets
+can be made from one run and a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arb.data.hdf5 import write_hdf5
+from arb.data.progress import progress
+from arb.data.rollout import Dataset, action_bounds, flat_env, random_actor, rescale, rollout
+
+MEDIUM = 1 / 3
+"""A medium policy has come a third of the way to the best (D4RL's definition)."""
+MIXED: tuple[float | None, ...] = (None, 0.1, 0.25, 0.5, 0.75, 1.0)
+"""Stages of a mixed set, each with the same number of rows: random, then policies this far on the way to the best."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to collect. `sac_steps` and the folder matter only where a policy is needed."""
+
+    env: str
+    quality: str
+    steps: int
+    seed: int = 0
+    sac_steps: int = 200_000
+    evaluate_every: int = 10_000
+    folder: Path = field(default=Path("sac"))
+    compact: bool = False
+    """Leave out `next_observations`: half the size, and the last row of every cut-off episode cannot be used."""
+
+
+def collect(request: Request, out: Path, command: str = "") -> Dataset:
+    """Make a dataset and write it; the file appears only when it is complete."""
+    try:
+        make = QUALITIES[request.quality]
+    except KeyError:
+        raise ValueError(f"quality {request.quality!r} is not one of {', '.join(QUALITIES)}") from None
+    columns, story = make(request)
+    if request.compact:
+        columns = {name: column for name, column in columns.items() if name != "next_observations"}
+    write_hdf5(out, columns, provenance(request, story, command))
+    return columns
+
+
+def provenance(request: Request, story: str, command: str) -> dict[str, str | int | float]:
+    """How a file came to be, for its attributes."""
+    space = flat_env(request.env).action_space
+    box = (
+        {"action_low": float(space.low.min()), "action_high": float(space.high.max())} if hasattr(space, "low") else {}
+    )
+    packages = ("arb-rl", "gymnasium", "mujoco", "numpy", "jax", "optax")
+    return {
+        "env": request.env,
+        "quality": request.quality,
+        "seed": request.seed,
+        "made_by": story,
+        "command": command or " ".join(Path(sys.argv[0]).name.split() + sys.argv[1:]),
+        **box,
+        "versions": json.dumps({name: _version(name) for name in packages}),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _random(request: Request) -> tuple[Dataset, str]:
+    return _rollout(request, None, request.steps, "random"), "uniformly random actions"
+
+
+def _policy(fraction: float, stage: int = 0) -> Callable[[Request], tuple[Dataset, str]]:
+    def make(request: Request) -> tuple[Dataset, str]:
+        step, story = _snapshot(request, fraction)
+        return _rollout(request, step, request.steps, request.quality, stage), f"sampled actions of {story}"
+
+    return make
+
+
+def _medium_replay(request: Request) -> tuple[Dataset, str]:
+    step, story = _snapshot(request, MEDIUM)
+    return _replay(request, step), f"everything SAC did in training, from the first step to {story}"
+
+
+def _full_replay(request: Request) -> tuple[Dataset, str]:
+    return _replay(request, request.sac_steps), f"everything SAC did in {request.sac_steps} steps of training"
+
+
+def _replay(request: Request, until: int) -> Dataset:
+    columns: Dataset = _run(request).replay(until)
+    columns["actions"] = rescale(columns["actions"], action_bounds(flat_env(request.env)))
+    columns["timeouts"] = columns["timeouts"].copy()
+    columns["timeouts"][-1] = not columns["terminals"][-1]  # the recording stops here
+    return columns
+
+
+def _medium_expert(request: Request) -> tuple[Dataset, str]:
+    halves = [_policy(fraction, stage)(request) for stage, fraction in enumerate((MEDIUM, 1.0))]
+    return _joined([columns for columns, _ in halves]), "; then ".join(story for _, story in halves)
+
+
+def _mixed(request: Request) -> tuple[Dataset, str]:
+    rows, parts, stories = -(-request.steps // len(MIXED)), [], []
+    for stage, fraction in enumerate(MIXED):
+        step, story = (None, "uniformly random actions") if fraction is None else _snapshot(request, fraction)
+        parts.append(_rollout(request, step, rows, f"stage {stage + 1} of {len(MIXED)}", stage))
+        stories.append(f"{len(parts[-1]['rewards'])} rows of {story}")
+    return _joined(parts), "; then ".join(stories)
+
+
+QUALITIES: Mapping[str, Callable[[Request], tuple[Dataset, str]]] = {
+    "random": _random,
+    "medium": _policy(MEDIUM),
+    "medium-replay": _medium_replay,
+    "expert": _policy(1.0),
+    "medium-expert": _medium_expert,
+    "full-replay": _full_replay,
+    "mixed": _mixed,
+}
+
+
+@lru_cache(maxsize=1)  # a set is made in several steps, and loading a run again would take longer than most of them
+def _run(request: Request) -> Any:
+    from arb.data.behaviour import Plan, train
+
+    plan = Plan(request.env, request.seed, request.sac_steps, request.evaluate_every)
+    with progress(f"SAC on {request.env}", request.sac_steps) as tell:
+        return train(plan, request.folder, lambda step, _: tell(step))
+
+
+def _snapshot(request: Request, fraction: float) -> tuple[int, str]:
+    run = _run(request)
+    step = run.best() if fraction >= 1.0 else run.reaches(fraction)
+    value = dict(run.history)[step]
+    return step, f"SAC (seed {request.seed}) after {step} steps, whose mode returned {value:.0f} on average"
+
+
+def _rollout(request: Request, step: int | None, rows: int, label: str, stage: int = 0) -> Dataset:
+    env = flat_env(request.env)
+    seed = int(np.random.SeedSequence([request.seed, stage, step or 0]).generate_state(1)[0])
+    actor = random_actor(env, seed) if step is None else _run(request).actor(step)
+    with progress(label, rows) as tell:
+        return rollout(env, actor, rows, seed, tell)
+
+
+def _joined(parts: list[Dataset]) -> Dataset:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

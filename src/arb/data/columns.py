@@ -1,0 +1,144 @@
+"""From raw columns to a dataset with true borders: the one way every loader takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arb.buffer.borders import differs, episode_ends
+from arb.buffer.dataset import Transitions, check_dataset, unwrapped
+from arb.buffer.errors import DataError
+from arb.data.starts import unknown_starts
+
+Array = NDArray[Any]
+Dataset = dict[str, Any]
+"""D4RL's keys to arrays (observations may be a dict of arrays), with `episode_ids`: one number per trajectory."""
+
+
+class DataWarning(UserWarning):
+    """Something in a file that was wrong and has been read with care."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """A dataset, where it came from, and what had to be repaired to read it."""
+
+    columns: Dataset
+    source: str
+    notes: tuple[str, ...] = ()
+    """One line for every defect that was worked around."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """What the file says about itself: its environment, how it was made."""
+
+    def __len__(self) -> int:
+        return len(self.columns["rewards"])
+
+
+def finish(raw: Mapping[str, Any], source: str, attributes: Mapping[str, Any] | None = None) -> Data:
+    """Check the columns of a file and find where its episodes end, from every row of it.
+
+    `terminals` stay as they are: they say where the task ended. `timeouts` become true at every end of a trajectory
+    that no terminal explains, so that the two together with `episode_ids` tell what was cut off from what was over.
+    """
+    try:
+        data = check_dataset(raw)
+    except DataError as problem:
+        raise DataError(f"{source}: {problem}") from None
+    data, notes = _repaired(data)
+    ends = episode_ends(_settled(data))
+    recorded = np.zeros(len(data), bool) if data.truncated is None else data.truncated
+    columns: Dataset = {
+        "observations": unwrapped(data.obs),
+        "actions": data.action,
+        "rewards": data.reward,
+        "terminals": data.terminated,
+        "timeouts": ends & (recorded | ~data.terminated),
+        "episode_ids": np.concatenate([[0], np.cumsum(ends[:-1])]).astype(np.int32),
+    }
+    if data.next_obs is not None:
+        columns["next_observations"] = unwrapped(data.next_obs)
+    return Data(columns, source, tuple(notes), dict(attributes or {}))
+
+
+def _repaired(data: Transitions) -> tuple[Transitions, list[str]]:
+    """Without next observations that are only shifted, and without time limits that the observations contradict."""
+    notes: list[str] = []
+    if data.next_obs is None or data.truncated is None or data.episode is not None or len(data) < 2:
+        return data, notes
+    flagged = np.flatnonzero((data.truncated | data.terminated)[:-1])
+    if len(flagged) == 0:
+        return data, notes
+    jump = differs(_rows(data.next_obs, slice(0, -1)), _rows(data.obs, slice(1, None)))
+    if not jump.any():
+        notes.append(
+            f"next_observations is observations shifted by one row, also across {len(flagged)} flagged ends: not used"
+        )
+        return _replace(data, next_obs=None), notes
+    wrong = np.flatnonzero(data.truncated[:-1] & ~jump)
+    if len(wrong):
+        notes.append(f"timeouts is set where the episode goes on (row {_some(wrong)}): taken from the jumps instead")
+        truncated = data.truncated.copy()
+        truncated[wrong] = False
+        data = _replace(data, truncated=truncated)
+    return data, notes
+
+
+def _settled(data: Transitions) -> Transitions:
+    """With episodes that known starts decide, where next observations are missing and terminals may not be ends.
+
+    In D4RL's AntMaze the ant walks on after a terminal. Whether it did shows in the row after: a reset looks like the
+    rows that follow the time limits.
+    """
+    if data.next_obs is not None or data.truncated is None or data.episode is not None or set(data.obs) != {""}:
+        return data
+    ends = data.truncated.copy()
+    open_terminals = np.flatnonzero(data.terminated[:-1] & ~ends[:-1])
+    starts = np.concatenate([[0], np.flatnonzero(ends[:-1]) + 1])
+    more = unknown_starts(data.obs[""], starts) if len(open_terminals) else None
+    if more is None:
+        return data
+    ends[np.intersect1d(open_terminals, more - 1)] = True
+    return _replace(data, episode=np.concatenate([[0], np.cumsum(ends[:-1])]))
+
+
+def _rows(leaves: Mapping[str, Array], rows: slice) -> dict[str, Array]:
+    return {key: column[rows] for key, column in leaves.items()}
+
+
+def _replace(data: Transitions, **changes: Any) -> Transitions:
+    return Transitions(**{**vars(data), **changes})
+
+
+def _some(rows: NDArray[np.intp]) -> str:
+    shown = ", ".join(str(row) for row in rows[:3])
+    return f"{shown} and {len(rows) - 3} more" if len(rows) > 3 else shown
+
+
+def borders(columns: Mapping[str, Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """First row of every trajectory, and the row after its last."""
+    ids = columns["episode_ids"]
+    cuts = np.flatnonzero(ids[1:] != ids[:-1]) + 1
+    return np.concatenate([[0], cuts]), np.concatenate([cuts, [len(ids)]])
+
+
+def episode_returns(columns: Mapping[str, Any]) -> NDArray[np.float64]:
+    """The undiscounted raw return of every trajectory."""
+    first, _ = borders(columns)
+    return np.add.reduceat(np.asarray(columns["rewards"], np.float64), first)
+
+
+def fingerprint(columns: Mapping[str, Any]) -> str:
+    """SHA-256 over names, types, shapes and bytes: the same for the same data, whatever file it came in."""
+    digest = sha256()
+    for name in sorted(columns):
+        parts = columns[name].items() if isinstance(columns[name], Mapping) else [("", columns[name])]
+        for key, part in sorted(parts):
+            array = np.ascontiguousarray(part)
+            digest.update(f"{name}/{key}:{array.dtype.str}{array.shape}".encode())
+            digest.update(array.data)
+    return digest.hexdigest()

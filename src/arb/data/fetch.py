@@ -1,0 +1,95 @@
+"""Download D4RL's files once: progress, resume, mirrors, and a checksum before a file gets its name."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import urllib.error
+import urllib.request
+from hashlib import sha256
+from pathlib import Path
+
+from arb.buffer.errors import DataError
+from arb.data.progress import progress
+from arb.data.tasks import Task
+
+BLOCK = 1 << 20
+TIMEOUT_SECONDS = 30
+D4RL_CACHE = Path(".d4rl") / "datasets"
+"""Where D4RL itself keeps its files, below the home directory."""
+
+
+def cache_directory() -> Path:
+    """`$ARB_CACHE`, or `arb` in the user's cache directory."""
+    if "ARB_CACHE" in os.environ:
+        return Path(os.environ["ARB_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arb"
+
+
+def cached(task: Task) -> Path:
+    """Where a task's file is, or is to be: here, or where D4RL has already put it."""
+    theirs = Path.home() / D4RL_CACHE / task.file
+    return theirs if theirs.exists() else cache_directory() / task.file
+
+
+def fetch(task: Task, mirrors: tuple[str, ...] = ()) -> Path:
+    """The file of a task, downloaded unless it is there. `mirrors` are directories of files, tried first."""
+    path = cached(task)
+    if path.exists():
+        check(path, task)
+        return path
+    part = path.with_name(path.name + ".part")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    failures = []
+    for url in (*(f"{mirror.rstrip('/')}/{task.file}" for mirror in mirrors), *task.urls):
+        try:
+            download(url, part, task.size, task.name)
+            check(part, task)
+        except (OSError, http.client.HTTPException, DataError) as problem:
+            failures.append(f"{url.split('/')[2]}: {problem}")
+            continue
+        part.replace(path)
+        return path
+    raise DataError(f"{task.name} could not be fetched ({'; '.join(failures)}); put {task.file} at {path}")
+
+
+def download(url: str, part: Path, size: int, label: str) -> None:
+    """Bring `part` up to `size` bytes, going on where an earlier attempt stopped."""
+    have = part.stat().st_size if part.exists() else 0
+    if have > size:
+        part.unlink()
+        have = 0
+    if have == size:
+        return
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response, progress(label, size) as tell:
+        resumed = response.status == http.client.PARTIAL_CONTENT
+        with part.open("ab" if resumed else "wb") as file:
+            while block := response.read(BLOCK):
+                file.write(block)
+                tell(file.tell())
+                if file.tell() > size:
+                    break
+    if part.stat().st_size < size:
+        raise DataError(f"only {part.stat().st_size:,} of {size:,} bytes came; run the command again to go on")
+
+
+def check(path: Path, task: Task) -> None:
+    """Size and SHA-256 of a file; a partial download that fails is removed, a file of the user's is not."""
+    found = path.stat().st_size
+    problem = f"{path} has {found:,} bytes, {task.name} has {task.size:,}" if found != task.size else ""
+    if not problem and digest(path) != task.sha256:
+        problem = f"{path} has another SHA-256 sum than {task.name}"
+    if problem and path.suffix == ".part":
+        path.unlink()
+    if problem:
+        raise DataError(f"{problem}: remove it and fetch again")
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    total = sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            total.update(block)
+    return total.hexdigest()

@@ -1,0 +1,49 @@
+"""D4RL's tasks on today's MuJoCo, registered with Gymnasium, and any other Gymnasium environment by its id.
+
+Importing this package registers `arb/hopper-v2`, `arb/walker2d-v2`, `arb/halfcheetah-v2` and
+`arb/antmaze-{umaze,medium,large}-v2`, so `gymnasium.make("arb.envs:arb/hopper-v2")` works anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+
+from arb.data.shaping import Shaping
+from arb.data.tasks import TASKS
+from arb.envs.locomotion import ROBOTS
+from arb.envs.maze import MAZES
+from arb.envs.shaped import Shaped
+from arb.envs.state import State, restore_state, save_state
+
+__all__ = ["Shaped", "State", "make", "register", "restore_state", "save_state"]
+
+
+def register() -> None:
+    """Tell Gymnasium about the environments of this project; a second call changes nothing."""
+    for robot in ROBOTS:
+        _register(f"arb/{robot}-v2", "arb.envs.locomotion:Locomotion", 1000, robot=robot)
+    for maze in MAZES.values():
+        _register(f"arb/antmaze-{maze.name}-v2", "arb.envs.antmaze:AntMaze", maze.horizon, maze=maze.name)
+
+
+def _register(name: str, entry_point: str, horizon: int, **arguments: Any) -> None:
+    if name not in gymnasium.registry:
+        gymnasium.register(name, entry_point, max_episode_steps=horizon, kwargs=arguments)
+
+
+def make(name: str, shaping: Shaping | None = None, **arguments: Any) -> gymnasium.Env[Any, Any]:
+    """The environment of a task (`hopper-medium-v2`) or of a Gymnasium id, as the algorithm is to see it.
+
+    `arguments` go to the environment, e.g. `render_mode="rgb_array"`.
+    """
+    task = TASKS.get(name.removeprefix("d4rl:"))
+    try:
+        env = gymnasium.make(task.env if task else name, **arguments)
+    except gymnasium.error.Error as problem:
+        raise ValueError(f"environment {name!r}: {problem}") from None
+    return env if shaping is None else Shaped(env, shaping)
+
+
+register()

@@ -1,0 +1,120 @@
+"""Save and restore an environment in the middle of an episode, so that a run can go on bit for bit.
+
+A state is a dict of numbers, strings and lists that JSON keeps exactly (no pickle): the simulator's integration
+state, the steps counted by a time limit, and the state of every random generator.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+State = dict[str, Any]
+PLAIN = (bool, int, float, str, type(None))
+
+
+def save_state(env: gymnasium.Env[Any, Any]) -> State:
+    """Everything that decides how the environment goes on from here.
+
+    Works for every environment on MuJoCo (here or in Gymnasium) and for those whose state is plain numbers and
+    arrays, such as Gymnasium's classic control. An environment with a state of another kind may define
+    `state_extra()` and `restore_extra(extra)`.
+    """
+    inner: Any = env.unwrapped
+    state: State = {"elapsed": _elapsed(env), "random": _generator_state(inner.np_random)}
+    if env.action_space._np_random is not None:
+        state["action_random"] = _generator_state(env.action_space.np_random)
+    if _on_mujoco(inner):
+        state["mujoco"] = _integration_state(inner).tolist()
+    elif not hasattr(inner, "state_extra"):
+        state["attributes"] = _plain_attributes(inner)
+    if hasattr(inner, "state_extra"):
+        state["extra"] = inner.state_extra()
+    return state
+
+
+def restore_state(env: gymnasium.Env[Any, Any], state: State) -> None:
+    """Put an environment made with the same arguments into a saved state. No observation is returned: keep yours."""
+    env.reset()  # wrappers refuse to step before a first reset; everything it draws is overwritten below
+    inner: Any = env.unwrapped
+    if "mujoco" in state:
+        _set_integration_state(inner, np.asarray(state["mujoco"], np.float64))
+    for name, value in state.get("attributes", {}).items():
+        setattr(inner, name, np.asarray(value["array"], value["dtype"]) if isinstance(value, dict) else value)
+    if "extra" in state:
+        inner.restore_extra(state["extra"])
+    inner.np_random.bit_generator.state = state["random"]
+    if "action_random" in state:
+        env.action_space.np_random.bit_generator.state = state["action_random"]
+    _set_elapsed(env, state["elapsed"])
+
+
+def _on_mujoco(inner: Any) -> bool:
+    return hasattr(inner, "model") and hasattr(inner, "data") and hasattr(inner.data, "qpos")
+
+
+def _integration_state(inner: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    import mujoco
+
+    kind = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+    state = np.empty(mujoco.mj_stateSize(inner.model, kind))
+    mujoco.mj_getState(inner.model, inner.data, state, kind)
+    return state
+
+
+def _set_integration_state(inner: Any, state: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+    import mujoco
+
+    kind = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+    expected = mujoco.mj_stateSize(inner.model, kind)
+    if state.size != expected:
+        raise ValueError(f"saved state has {state.size} numbers, this environment {expected}: made from another model?")
+    mujoco.mj_setState(inner.model, inner.data, state, kind)
+    # Positions of bodies and contacts follow from the state; the solver's memory, part of it, must not be touched.
+    warmstart = inner.data.qacc_warmstart.copy()
+    mujoco.mj_forward(inner.model, inner.data)
+    inner.data.qacc_warmstart[:] = warmstart
+
+
+def _generator_state(generator: np.random.Generator) -> dict[str, Any]:
+    return dict(generator.bit_generator.state)
+
+
+def _plain_attributes(inner: Any) -> dict[str, Any]:
+    """Numbers, strings and arrays held by an environment; spaces, windows and the like are made by its constructor."""
+    attributes: dict[str, Any] = {}
+    for name, value in vars(inner).items():
+        if isinstance(value, PLAIN) and not name.startswith("__"):
+            attributes[name] = value
+        elif isinstance(value, np.generic):
+            attributes[name] = value.item()
+        elif isinstance(value, np.ndarray):
+            attributes[name] = {"array": value.tolist(), "dtype": str(value.dtype)}
+        elif isinstance(value, tuple) and all(isinstance(entry, float | int | np.generic) for entry in value):
+            attributes[name] = {"array": np.asarray(value).tolist(), "dtype": str(np.asarray(value).dtype)}
+    return attributes
+
+
+def _elapsed(env: gymnasium.Env[Any, Any]) -> list[int | None]:
+    """Steps counted by each wrapper, from the outside in; None before its first reset."""
+    return [wrapper._elapsed_steps for wrapper in _wrappers(env) if hasattr(wrapper, "_elapsed_steps")]
+
+
+def _set_elapsed(env: gymnasium.Env[Any, Any], steps: list[int | None]) -> None:
+    counting = [wrapper for wrapper in _wrappers(env) if hasattr(wrapper, "_elapsed_steps")]
+    if len(counting) != len(steps):
+        raise ValueError(f"saved state knows {len(steps)} time limits, this environment has {len(counting)}")
+    for wrapper, elapsed in zip(counting, steps, strict=True):
+        wrapper._elapsed_steps = elapsed
+
+
+def _wrappers(env: Any) -> list[Any]:
+    """The wrappers themselves, without Gymnasium's forwarding of attributes to what they wrap."""
+    chain = []
+    while isinstance(env, gymnasium.Wrapper):
+        if "_elapsed_steps" in vars(env):
+            chain.append(env)
+        env = env.env
+    return chain

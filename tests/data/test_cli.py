@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from test_audit import sound
+from test_files import as_npz
+
+from arb.data.cli import main
+from arb.data.info import histogram
+
+
+def test_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ARB_CACHE", str(tmp_path))
+    assert main(["list", "--paper", "--long"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("sha256") == 18
+    assert "antmaze-umaze-v2" in text
+    assert "hopper-expert-v2" not in text
+
+
+def test_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = as_npz(tmp_path / "x.npz", {**sound(), "env": np.array("arb/hopper-v2")})
+    assert main(["info", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "72 in 7 episodes: 3 ended, 4 cut off" in text
+    assert "score" in text
+    assert main(["info", str(path), "--reference", "0", "1"]) == 0
+
+
+def test_a_histogram_by_hand() -> None:
+    lines = list(histogram(np.array([0.0] * 4 + [12.0] * 2)))
+    assert len(lines) == 12
+    assert lines[0].endswith("4")
+    assert lines[0].count("█") == 2 * lines[-1].count("█") == 40
+    assert len(list(histogram(np.array([5.0])))) == 1
+
+
+def test_audit_tells_by_its_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = sound()
+    assert main(["audit", str(as_npz(tmp_path / "good.npz", raw))]) == 0
+    assert capsys.readouterr().out.endswith("verdict: sound\n")
+    raw["rewards"][3] = np.inf
+    assert main(["audit", str(as_npz(tmp_path / "bad.npz", raw))]) == 1
+    assert capsys.readouterr().out.endswith("verdict: unsound: non-finite\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "status"),
+    [
+        (["info", "nothing.hdf5"], 1),
+        (["fetch", "hoper-medium-v2"], 1),
+        (["audit"], 2),
+        (["unheard-of"], 2),
+        (["--help"], 0),
+    ],
+)
+def test_a_mistake_is_one_line_and_a_status(argv: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == status
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    if status == 1:
+        assert error.count("\n") == 1
+
+
+def test_a_file_with_nothing_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "empty.hdf5"
+    h5py.File(path, "w").close()
+    assert main(["info", str(path)]) == 1
+    assert "empty.hdf5: the dataset has no 'observations'" in capsys.readouterr().err

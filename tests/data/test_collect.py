@@ -1,0 +1,143 @@
+"""Collecting on a small real environment: SAC learns, stops, goes on, and its sets are what they say."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+
+from arb.data import audit, borders, fingerprint, load, read
+from arb.data.behaviour import Plan, Run, train
+from arb.data.cli import main
+from arb.data.collect import Request, collect
+from arb.data.rollout import Recording, action_bounds, flat_env, rescale
+from arb.data.sac import Config, Policy, create
+
+SMALL = Config(hidden=16, batch=16, warmup=200, chunk=100)
+
+
+def test_rescaling_by_hand() -> None:
+    bounds = (np.array([0.0, -2.0]), np.array([10.0, 2.0]))
+    assert rescale(np.array([-1.0, 0.5]), bounds).tolist() == [0.0, 1.0]
+
+
+def test_a_recording_grows_and_keeps_its_rows() -> None:
+    recording = Recording()
+    for row in range(3000):
+        recording.add(np.full(2, row), np.float32(row), row, np.full(2, row + 1), row % 7 == 6, row % 7 == 6)
+    columns = recording.dataset()
+    assert columns["rewards"].tolist() == list(range(3000))
+    assert columns["terminals"].sum() == 3000 // 7
+    assert not columns["timeouts"].any()  # ended and cut off at once counts as ended
+
+
+def test_the_acting_policy_is_the_learning_one() -> None:
+    import jax.numpy as jnp
+
+    from arb.data.sac import _forward
+
+    learner = create(0, 3, 2, SMALL)
+    obs = np.random.default_rng(0).normal(size=3).astype(np.float32)
+    mean = _forward(learner.actor, jnp.asarray(obs))[:2]
+    np.testing.assert_allclose(Policy(learner.actor)(obs), np.tanh(mean), rtol=1e-5)
+
+
+def plan(steps: int) -> Plan:
+    return Plan("Pendulum-v1", seed=1, steps=steps, evaluate_every=400, evaluation_episodes=1, sac=SMALL)
+
+
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    whole = train(plan(1200), tmp_path / "whole")
+    train(plan(400), tmp_path / "parts")
+    parts = train(plan(1200), tmp_path / "parts")
+    assert parts.history == whole.history
+    assert [step for step, _ in whole.history] == [400, 800, 1200]
+    assert fingerprint(parts.replay(1200)) == fingerprint(whole.replay(1200))
+    with pytest.raises(ValueError, match="holds another run"):
+        train(
+            Plan("Pendulum-v1", seed=2, steps=1200, evaluate_every=400, evaluation_episodes=1, sac=SMALL), parts.folder
+        )
+
+
+def test_sac_learns_to_swing_a_pendulum_up(tmp_path: Path) -> None:
+    config = Config(hidden=64, batch=64, warmup=1000, chunk=100, learning_rate=1e-3)
+    run = train(Plan("Pendulum-v1", 0, 8000, 1000, 5, config), tmp_path)
+    assert run.history[0][1] < -800  # random
+    assert max(value for _, value in run.history) > -300
+
+
+def test_medium_is_a_third_of_the_way() -> None:
+    history = [(10, 0.0), (20, 31.0), (30, 34.0), (40, 99.0), (50, 60.0)]
+    run = Run(plan(400), Path(), history)
+    assert run.reaches(1 / 3) == 30
+    assert run.best() == 40
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short SAC run with the defaults that `collect` uses."""
+    path = tmp_path_factory.mktemp("sac")
+    train(Plan("Pendulum-v1", 0, 6400, 800), path / "run")
+    return path / "run"
+
+
+@pytest.mark.parametrize(
+    ("quality", "episodes"),
+    [("random", 2), ("medium", 2), ("expert", 2), ("medium-expert", 4), ("mixed", 6), ("full-replay", 32)],
+)
+def test_every_quality(tmp_path: Path, folder: Path, quality: str, episodes: int) -> None:
+    out = tmp_path / f"{quality}.hdf5"
+    request = Request("Pendulum-v1", quality, 400, 0, 6400, 800, folder)
+    collect(request, out, "the command")
+    data = read(out)
+    assert audit(out).sound
+    assert len(borders(data.columns)[0]) == episodes
+    assert data.columns["actions"].min() < -1  # in the environment's own bounds, -2 .. 2
+    assert (data.attributes["env"], data.attributes["command"]) == ("Pendulum-v1", "the command")
+    assert "gymnasium" in data.attributes["versions"]
+    if quality != "random":
+        assert "SAC" in data.attributes["made_by"]
+
+
+def test_medium_replay_is_the_run_up_to_medium(tmp_path: Path, folder: Path) -> None:
+    columns = collect(Request("Pendulum-v1", "medium-replay", 0, 0, 6400, 800, folder), tmp_path / "x.hdf5")
+    full = collect(Request("Pendulum-v1", "full-replay", 0, 0, 6400, 800, folder), tmp_path / "y.hdf5")
+    rows = len(columns["rewards"])
+    assert rows % 800 == 0
+    assert rows <= 6400
+    np.testing.assert_array_equal(columns["observations"], full["observations"][:rows])
+
+
+def test_the_same_request_gives_the_same_data(tmp_path: Path, folder: Path) -> None:
+    copies = []
+    for name in ("a", "b"):
+        shutil.copytree(folder, tmp_path / name)
+        collect(Request("Pendulum-v1", "expert", 200, 0, 6400, 800, tmp_path / name), tmp_path / f"{name}.hdf5")
+        copies.append(fingerprint(load(tmp_path / f"{name}.hdf5")))
+    assert copies[0] == copies[1]
+
+
+def test_random_works_with_discrete_actions_and_sac_says_why_not(tmp_path: Path) -> None:
+    columns = collect(Request("CartPole-v1", "random", 100), tmp_path / "x.hdf5")
+    assert set(np.unique(columns["actions"])) == {0, 1}
+    assert audit(tmp_path / "x.hdf5").sound
+    with pytest.raises(ValueError, match="a policy needs a bounded box"):
+        action_bounds(flat_env("CartPole-v1"))
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "hopper.hdf5"
+    argv = ["collect", "arb/hopper-v2", "random", "--steps", "200", "--out", str(out), "--compact"]
+    assert main(argv) == 0
+    data = read(out)
+    assert data.attributes["command"] == " ".join(["arb data", *argv])
+    assert "next_observations" not in data.columns
+    assert main(["audit", str(out)]) == 0
+    assert main(["info", str(out)]) == 0
+    assert "score" in capsys.readouterr().out
+    assert main(["collect", "arb/hopper-v2", "worst", "--out", str(out)]) == 1
+    assert "quality 'worst' is not one of random" in capsys.readouterr().err

@@ -1,0 +1,198 @@
+"""Borders, flags and repairs, worked by hand and on files whose borders are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import arb
+from arb.buffer.errors import DataError
+from arb.data import DataWarning, borders, episode_returns, fingerprint, load, read
+from arb.data.columns import finish
+from arb.data.starts import unknown_starts, widening
+
+
+def walk(lengths: list[int], seed: int = 0, dim: int = 3) -> dict[str, Any]:
+    """Episodes of a random walk that starts near the origin and drifts away from it."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for length in lengths:
+        steps = rng.uniform(0.5, 1.5, (length, dim))
+        parts.append(np.concatenate([rng.uniform(-0.1, 0.1, (1, dim)), steps]).cumsum(0).astype(np.float32))
+    ends = np.cumsum(lengths) - 1
+    rows = sum(lengths)
+    return {
+        "observations": np.concatenate([part[:-1] for part in parts]),
+        "next_observations": np.concatenate([part[1:] for part in parts]),
+        "actions": rng.uniform(-1, 1, (rows, 2)).astype(np.float32),
+        "rewards": rng.normal(size=rows).astype(np.float32),
+        "terminals": np.zeros(rows, bool),
+        "timeouts": np.isin(np.arange(rows), ends),
+    }
+
+
+def lengths_of(columns: dict[str, Any]) -> list[int]:
+    first, stop = borders(columns)
+    return list(stop - first)
+
+
+def without(columns: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {key: value for key, value in columns.items() if key not in names}
+
+
+episodes = st.lists(st.integers(1, 9), min_size=1, max_size=12)
+
+
+@given(episodes, st.integers(0, 100))
+def test_borders_come_from_next_observations_alone(lengths: list[int], seed: int) -> None:
+    assert lengths_of(load(without(walk(lengths, seed), "timeouts"))) == lengths
+
+
+@given(episodes, st.integers(0, 100))
+def test_borders_come_from_timeouts_alone(lengths: list[int], seed: int) -> None:
+    assert lengths_of(load(without(walk(lengths, seed), "next_observations"))) == lengths
+
+
+@given(episodes, st.integers(0, 100))
+def test_returns_add_up(lengths: list[int], seed: int) -> None:
+    columns = load(walk(lengths, seed))
+    assert episode_returns(columns).sum() == pytest.approx(columns["rewards"].astype(float).sum())
+    first, stop = borders(columns)
+    by_hand = [columns["rewards"][a:b].astype(float).sum() for a, b in zip(first, stop, strict=True)]
+    np.testing.assert_allclose(episode_returns(columns), by_hand)
+
+
+def test_ended_and_cut_off_are_kept_apart() -> None:
+    raw = walk([3, 4, 2])
+    raw["terminals"][2] = True
+    raw["timeouts"][2] = False
+    columns = load(raw)
+    assert lengths_of(columns) == [3, 4, 2]
+    assert np.flatnonzero(columns["terminals"]).tolist() == [2]
+    assert np.flatnonzero(columns["timeouts"]).tolist() == [6, 8]
+
+
+def test_flags_and_rewards_may_come_as_columns_of_floats() -> None:
+    raw = walk([3, 4])
+    odd = {**raw, "rewards": raw["rewards"][:, None].astype(float), "timeouts": raw["timeouts"].astype(float)}
+    odd["terminals"] = raw["terminals"].astype(np.int64)[:, None]
+    assert fingerprint(load(odd)) == fingerprint(load(raw))
+
+
+def test_terminals_that_the_walk_passes_through_are_no_borders() -> None:
+    """AntMaze: the goal is flagged as terminal, and the ant walks on."""
+    raw = without(walk([20] * 8), "next_observations")
+    raw["terminals"][[25, 26, 27, 90]] = True
+    columns = load(raw)
+    assert lengths_of(columns) == [20] * 8
+    assert columns["terminals"].sum() == 4
+
+
+def test_terminals_that_are_followed_by_a_start_are_borders() -> None:
+    raw = without(walk([20] * 8), "next_observations")
+    raw["terminals"][[39, 79]] = True
+    raw["timeouts"][[39, 79]] = False
+    assert lengths_of(load(raw)) == [20] * 8
+
+
+def test_a_time_limit_flagged_too_early_is_moved_to_the_jump() -> None:
+    """AntMaze -v0: the flag is at row 998, the reset after row 1000."""
+    raw = walk([11, 11])
+    raw["timeouts"] = np.isin(np.arange(22), [8, 19])
+    with pytest.warns(DataWarning, match=r"timeouts is set where the episode goes on \(row 8, 19\)"):
+        columns = load(raw)
+    assert lengths_of(columns) == [11, 11]
+    assert np.flatnonzero(columns["timeouts"]).tolist() == [10, 21]
+
+
+def test_next_observations_that_are_only_shifted_are_not_believed() -> None:
+    raw = walk([5, 6])
+    raw["next_observations"] = np.roll(raw["observations"], -1, 0)
+    with pytest.warns(DataWarning, match="shifted by one row"):
+        columns = load(raw)
+    assert lengths_of(columns) == [5, 6]
+    assert "next_observations" not in columns
+
+
+def test_the_buffer_takes_what_is_loaded() -> None:
+    """With next observations nothing is lost; without, the last row of an episode that was cut off."""
+    raw = walk([5, 6])
+    assert arb.ReplayBuffer(20).load(load(raw)) == (11, 2, 0)
+    assert arb.ReplayBuffer(20).load(load(without(raw, "next_observations"))) == (9, 2, 2)
+
+
+def test_a_mistake_names_the_source() -> None:
+    raw = walk([5])
+    raw["rewards"][3] = np.nan
+    with pytest.raises(DataError, match=r"^there: .*rewards.*row 3"):
+        finish(raw, "there")
+
+
+def test_the_box_of_starts_by_hand() -> None:
+    # five known starts span 0 .. 1; 1.25 + 10/5 = 3.25 times the half-width makes the box 0.5 +- 1.625
+    obs = np.array([[0.0], [1.0], [0.2], [0.4], [0.9], [2.12], [2.13], [-1.12], [-1.13]])
+    known = np.arange(5)
+    assert widening(5) == 3.25
+    found = unknown_starts(obs, known)
+    assert found is not None
+    assert found.tolist() == [5, 7]
+    assert unknown_starts(obs, known[:4]) is None  # too few
+
+
+def test_starts_anywhere_tell_nothing() -> None:
+    obs = np.random.default_rng(0).uniform(-1, 1, (500, 2))
+    assert unknown_starts(obs, np.arange(0, 500, 50)) is None
+
+
+@given(st.integers(0, 3))
+def test_the_fingerprint_sees_every_bit(row: int) -> None:
+    raw = walk([4])
+    changed = {**raw, "rewards": raw["rewards"].copy()}
+    changed["rewards"][row] = np.nextafter(changed["rewards"][row], np.float32(9))
+    assert fingerprint(raw) != fingerprint(changed)
+
+
+# Genuine files.
+
+# file: rows, returns of its episodes (summed from the file's own rewards by terminals and timeouts), lengths
+EXCERPTS = {
+    "hopper_medium-v2.hdf5": ([470, 441], "terminal"),
+    "hopper_medium_replay-v1.hdf5": ([40, 9], "terminal"),
+    "hopper_random-v1.hdf5": ([31, 19], "terminal"),
+    "halfcheetah_medium-v2.hdf5": ([1000, 1000], "timeout"),
+    "walker2d_medium-v2.hdf5": ([1000, 1000], "timeout"),
+    "antmaze-umaze-v0.hdf5": ([701, 701], "timeout"),
+    "antmaze-umaze-diverse-v0.hdf5": ([1001, 997], "timeout"),
+    "antmaze-medium-play-v0.hdf5": ([1001, 997], "timeout"),
+    "antmaze-large-play-v0.hdf5": ([1001, 997], "timeout"),
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), EXCERPTS.items())
+def test_genuine_excerpts_have_their_episodes(shared_data: Path, name: str, expected: tuple[list[int], str]) -> None:
+    h5py = pytest.importorskip("h5py")
+    lengths, end = expected
+    path = shared_data / "d4rl-excerpts" / name
+    columns = read(path).columns
+    assert lengths_of(columns) == lengths
+    last = np.cumsum(lengths) - 1
+    assert columns["terminals"][last].tolist() == [end == "terminal"] * 2
+    assert columns["timeouts"][last].tolist() == [end == "timeout"] * 2
+    with h5py.File(path) as file:
+        rewards = file["rewards"][()].reshape(-1).astype(float)
+    np.testing.assert_allclose(
+        episode_returns(columns), [rewards[: lengths[0]].sum(), rewards[lengths[0] :].sum()], rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(("name", "count", "length"), [("antmaze-umaze", 214, 701), ("antmaze-medium-play", 150, 1001)])
+def test_antmaze_sets_without_next_observations(shared_data: Path, name: str, count: int, length: int) -> None:
+    pytest.importorskip("h5py")
+    columns = read(shared_data / "d4rl-like" / f"{name}.hdf5").columns
+    assert lengths_of(columns) == [length] * count
+    assert columns["terminals"].sum() > 10_000
