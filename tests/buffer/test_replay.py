@@ -282,6 +282,27 @@ def test_a_restored_buffer_continues_with_the_same_samples(tmp_path, make):
     assert [p.name for p in tmp_path.iterdir()] == ["buffer.npz"]
 
 
+@pytest.mark.parametrize("capacity", [1300, 1200])  # at 1200, online steps have overwritten a part of the dataset
+def test_a_file_may_leave_out_the_dataset(tmp_path, capacity):
+    def loaded():
+        buffer = ReplayBuffer(capacity, OnPolicy(), seed=3)
+        return buffer, buffer.load(many()).rows
+
+    buffer, rows = loaded()
+    for t in range(300):
+        buffer.add(np.full(3, t), np.zeros(2), 0.0, np.full(3, t + 1), terminated=False, truncated=t == 99)
+    buffer.refresh(lambda obs, action: np.cos(obs[:, 0]) - 3.0)
+    buffer.save(tmp_path / "whole.npz")
+    buffer.save(tmp_path / "online.npz", since=rows)
+    assert (tmp_path / "online.npz").stat().st_size < 0.5 * (tmp_path / "whole.npz").stat().st_size
+    other, _ = loaded()
+    other.restore(tmp_path / "online.npz")
+    a, b = (x.sample((4, 64)) for x in (buffer, other))
+    assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+    with pytest.raises(DataError, match="leaves out a dataset of 1000 rows: load it"):
+        ReplayBuffer(capacity, OnPolicy(), seed=3).restore(tmp_path / "online.npz")
+
+
 def test_saving_a_new_buffer_and_restoring_it(tmp_path):
     uniform().save(tmp_path / "empty.npz")
     buffer = uniform()

@@ -291,17 +291,22 @@ class ReplayBuffer:
 
     # ---- saving -------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything that decides the future of this buffer to one .npz file."""
+    def save(self, path: str | os.PathLike[str], *, since: int = 0) -> None:
+        """Write everything that decides the future of this buffer to one .npz file.
+
+        `since` leaves out the columns of the first rows ever inserted: pass the number of rows that a dataset brought,
+        and load the dataset again before `restore`.
+        """
         with self._lock:
             header = {
                 "format": _FORMAT,
                 "sampler": type(self.sampler).__name__,
+                "since": since,
                 "streams": [stream.bit_generator.state for stream in (self._draws, self._refreshes)],
             }
             parts = {
                 "ledger": self.ledger.state(),
-                "storage": self.storage.state(len(self)),
+                "storage": self.storage.state(self._rows_since(since)),
                 "sampler": self.sampler.state(),
             }
             write_state(path, header, parts)
@@ -309,7 +314,8 @@ class ReplayBuffer:
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue as the buffer that was saved there: the next samples are the ones it would have drawn.
 
-        This buffer must have been made with the same arguments; its own content is replaced.
+        This buffer must have been made with the same arguments; its own content is replaced. If the file leaves out
+        a dataset, the dataset must have been loaded, and nothing else.
         """
         header, parts = read_state(path)
         if header.get("format") != _FORMAT or header["sampler"] != type(self.sampler).__name__:
@@ -318,8 +324,16 @@ class ReplayBuffer:
                 f"this one has {type(self.sampler).__name__} (format {_FORMAT})"
             )
         with self._lock:
+            if header["since"] not in (0, self.ledger.head):
+                raise DataError(
+                    f"{path} leaves out a dataset of {header['since']} rows: load it into this buffer first, "
+                    f"and nothing else (there are {self.ledger.head} rows)"
+                )
             self.ledger.restore(parts["ledger"])
-            self.storage.restore(parts.get("storage", {}))
+            self.storage.restore(parts.get("storage", {}), self._rows_since(header["since"]))
             self.sampler.restore(parts.get("sampler", {}))
             for stream, state in zip((self._draws, self._refreshes), header["streams"], strict=True):
                 stream.bit_generator.state = state
+
+    def _rows_since(self, sequence: int) -> Ints | slice:
+        return self.ledger.rows_between(max(sequence, self.ledger.oldest), self.ledger.head)

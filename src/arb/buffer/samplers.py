@@ -6,8 +6,10 @@ buffer and the buffers of other libraries, which keep columns of their own.
 
 from __future__ import annotations
 
+import math
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,8 +62,15 @@ class Sampler(ABC):
     def probabilities(self) -> NDArray[np.float64]:
         """For every row 0..size-1, the probability of one draw to be that row."""
 
+    def train(self, rows: Ints, take: Callable[[Ints], Any], rng: np.random.Generator) -> float:  # noqa: ARG002
+        """Strategies that learn their weights do so here, after each batch that was drawn; returns their loss.
+
+        `rows` were drawn; `take` turns rows into transitions, as `ReplayBuffer.take` does.
+        """
+        return math.nan
+
     def used(self, rows: Ints, weights: NDArray[np.floating[Any]]) -> None:
-        """New weights of rows that were drawn, from strategies that learn them while training."""
+        """New weights of rows that were drawn."""
 
     def report(self) -> dict[str, float]:
         """Figures about itself that a strategy adds to the buffer's statistics."""

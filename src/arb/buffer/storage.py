@@ -100,20 +100,20 @@ class Storage:
             return_to_go=self._at("return_to_go", rows),
         )
 
-    def state(self, size: int) -> dict[str, NDArray[Any]]:
-        """The first `size` rows of every column, and the final observations."""
-        held = {f"column.{name}": column[:size] for name, column in self.columns.items()}
+    def state(self, rows: Rows) -> dict[str, NDArray[Any]]:
+        """These rows of every column, and the final observations."""
+        held = {f"column.{name}": column[rows] for name, column in self.columns.items()}
         return held | {f"final.{key}": column for key, column in self._final.items()}
 
-    def restore(self, state: dict[str, NDArray[Any]]) -> None:
-        """Become the storage whose state this is."""
+    def restore(self, state: dict[str, NDArray[Any]], rows: Rows) -> None:
+        """Put a saved state back into these rows; rows beside them stay as they are."""
         self._final = {k.removeprefix("final."): v for k, v in state.items() if k.startswith("final.")}
-        self.columns = {}
         for key, saved in state.items():
             if key.startswith("column."):
-                column = np.zeros((self.capacity, *saved.shape[1:]), saved.dtype)
-                column[: len(saved)] = saved
-                self.columns[key.removeprefix("column.")] = column
+                name = key.removeprefix("column.")
+                if name not in self.columns:
+                    self.columns[name] = np.zeros((self.capacity, *saved.shape[1:]), saved.dtype)
+                self.columns[name][rows] = saved
 
     def _at(self, name: str, rows: Rows) -> Array:
         column = self.columns[name]
