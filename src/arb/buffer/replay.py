@@ -89,7 +89,7 @@ class ReplayBuffer:
         self._bounds = None if action_bounds is None else (np.asarray(action_bounds[0]), np.asarray(action_bounds[1]))
         seeds = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
         # Two streams, so that a partial refresh does not disturb the draws.
-        self._draws, self._refreshes = (np.random.default_rng(s) for s in seeds.spawn(2))
+        self.draws, self._refreshes = (np.random.default_rng(s) for s in seeds.spawn(2))
         self._lock = threading.RLock()
         self._warned = False
         self._drawn_online = math.nan
@@ -267,7 +267,7 @@ class ReplayBuffer:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         with self._lock:
             self._refuse_empty("sampled")
-            rows = self.sampler.draw(self._draws if rng is None else rng, shape)
+            rows = self.sampler.draw(self.draws if rng is None else rng, shape)
             self._drawn_online = float(self.ledger.is_online(rows).mean())
         return rows
 
@@ -302,7 +302,7 @@ class ReplayBuffer:
                 "format": _FORMAT,
                 "sampler": type(self.sampler).__name__,
                 "since": since,
-                "streams": [stream.bit_generator.state for stream in (self._draws, self._refreshes)],
+                "streams": [stream.bit_generator.state for stream in (self.draws, self._refreshes)],
             }
             parts = {
                 "ledger": self.ledger.state(),
@@ -332,7 +332,7 @@ class ReplayBuffer:
             self.ledger.restore(parts["ledger"])
             self.storage.restore(parts.get("storage", {}), self._rows_since(header["since"]))
             self.sampler.restore(parts.get("sampler", {}))
-            for stream, state in zip((self._draws, self._refreshes), header["streams"], strict=True):
+            for stream, state in zip((self.draws, self._refreshes), header["streams"], strict=True):
                 stream.bit_generator.state = state
 
     def _rows_since(self, sequence: int) -> Ints | slice:

@@ -1,0 +1,139 @@
+"""What a configuration comes to: dataset, environment, shaping, score, and the agents and buffers made for them."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from arb.agents.saving import AGENTS
+from arb.buffer.errors import DataError
+from arb.buffer.replay import ReplayBuffer
+from arb.buffer.samplers import Sampler
+from arb.collector import ActionMap
+from arb.config import Config
+from arb.data import Reference, Shaping, fingerprint, fit, normalised, read, rule_for
+from arb.data.info import task_of
+from arb.data.tasks import env_reference
+from arb.strategies import prepare
+from arb.streams import stream
+
+_VERSIONS = ("arb-rl", "numpy", "jax", "jaxlib", "equinox", "optax", "gymnasium", "mujoco")
+_CLASSES = {name.lower(): kind for name, (kind, _) in AGENTS.items()}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A dataset as an agent sees it, and the environment it is evaluated in."""
+
+    config: Config
+    dataset: Mapping[str, Any]
+    data_hash: str
+    env: str
+    family: str
+    reference: Reference | None
+    shaping: Shaping
+    actions: ActionMap
+
+    @classmethod
+    def of(cls, config: Config) -> Problem:
+        """Load the data, find its environment, and fit the shaping."""
+        data, task = read(config.task), task_of(config.task)
+        env = config.env or (task.env if task else str(data.attributes.get("env", "")))
+        if not env:
+            raise DataError(f"{config.task} does not say its environment: add --env with a Gymnasium id")
+        family = family_of(config.task)
+        shaping = fit(rule_for(config.agent, family), data.columns)
+        actions = ActionMap(_made(env).action_space)
+        dataset = shaping.dataset(data.columns)
+        dataset["actions"] = actions.to_agent(np.asarray(dataset["actions"]))
+        reference = task.reference if task else env_reference(env)
+        return cls(config, dataset, fingerprint(data.columns), env, family, reference, shaping, actions)
+
+    def make_env(self) -> gymnasium.Env[Any, Any]:
+        """The environment as the agent sees it."""
+        return _made(self.env, self.shaping)
+
+    def scores(self, returns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Normalised scores, or the returns themselves where there is no reference."""
+        return returns if self.reference is None else normalised(returns, self.reference)
+
+    def new_agent(self, key: jax.Array) -> Any:
+        """A fresh agent for this problem."""
+        return _CLASSES[self.config.agent].create(key, *self.dims, self.config.settings)
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """Sizes of an observation and of an action."""
+        return int(np.prod(self.dataset["observations"].shape[1:])), self.actions.size
+
+    def strategy(self) -> tuple[Mapping[str, Any], Sampler]:
+        """The dataset as the strategy keeps it, and its sampler."""
+        seed = int(stream(self.config.seed, "ratio").generate_state(1)[0])
+        return prepare(self.config.replay, self.dataset, seed, self.dims)
+
+    def new_buffer(self, sampler: Sampler, capacity: int, name: str) -> ReplayBuffer:
+        """A buffer with this sampler; Monte-Carlo returns are of shaped rewards, as the critics' values are."""
+        sparse = self.config.agent == "calql" and self.family == "antmaze"
+        return ReplayBuffer(
+            capacity,
+            sampler,
+            gamma=self.config.settings.discount,
+            seed=stream(self.config.seed, "buffer", name),
+            failure_reward=float(self.shaping.rewards(0.0)) if sparse else None,
+        )
+
+
+def family_of(source: str) -> str:
+    """`antmaze` or `locomotion`, which decides the paper's settings; data of one's own is taken as the latter."""
+    task = task_of(source)
+    return task.family if task else "locomotion"
+
+
+def describe_run(config: Config, problem: Problem | None = None) -> dict[str, Any]:
+    """What belongs beside every result: the complete configuration, the data's hash, and all versions."""
+    described: dict[str, Any] = {"config": _flat(asdict(config))}
+    if problem is not None:
+        described["env"] = problem.env
+        described["data"] = {"rows": len(problem.dataset["rewards"]), "sha256": problem.data_hash}
+        described["reference"] = list(problem.reference) if problem.reference else None
+        described["shaping"] = problem.shaping.to_dict()
+        described["versions"] = versions()
+    return described
+
+
+def versions() -> dict[str, str]:
+    """Of everything that numbers depend on."""
+    found = {"python": platform.python_version()}
+    for name in _VERSIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _flat(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    leaves: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            leaves |= _flat(value, f"{path}{name}.")
+        else:
+            leaves[f"{path}{name}"] = list(value) if isinstance(value, tuple) else value
+    return leaves
+
+
+def _made(env: str, shaping: Shaping | None = None) -> gymnasium.Env[Any, Any]:
+    from arb.envs import make
+
+    try:
+        return make(env, shaping)
+    except ValueError as problem:
+        raise DataError(str(problem)) from None

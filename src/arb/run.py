@@ -1,0 +1,288 @@
+"""A run is a folder: from a configuration to a fine-tuned policy, its tables and its picture.
+
+`run` is idempotent. A finished folder returns at once; an interrupted one goes on from its newest checkpoint and ends
+in the same bytes as if nothing had happened, because a checkpoint holds everything that decides what comes next, and the
+tables are cut back to where they were when it was written.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from arb.agents.learn import on_host
+from arb.agents.saving import load as load_agent
+from arb.agents.saving import save as save_agent
+from arb.buffer.errors import DataError
+from arb.buffer.replay import ReplayBuffer
+from arb.buffer.samplers import Uniform
+from arb.checkpoint import newest_checkpoint, read_json, write_checkpoint
+from arb.collector import Collector
+from arb.config import Config
+from arb.evaluate import evaluate
+from arb.pretrained import Pretrained
+from arb.problem import Problem, describe_run
+from arb.record import Table
+from arb.streams import key_of, stream
+from arb.train import Progress, finetune, pretrain
+
+Tell = Callable[[str, int, int, dict[str, float]], None]
+"""Called after every chunk with phase, step, total steps and figures."""
+
+
+_FIGURES = (
+    "collected_return", "online_rows", "online_share", "drawn_online_share", "effective_share", "entropy",
+    "top_trajectories", "clipped_low", "clipped_high", "age", "ratio_loss", "online_priority",
+)  # fmt: skip
+"""Columns of metrics.csv about replay."""
+_SIZES = ("rows", "trajectories", "effective_rows", "steps_since_refresh")
+"""Statistics that say nothing which the step and the columns do not."""
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """The run was asked to stop, has saved what it did, and will go on from there."""
+
+
+class Result(NamedTuple):
+    """Scores of a finished run: normalised where the task has a reference, plain returns otherwise."""
+
+    folder: Path
+    pretrained: float
+    last: float
+    best: float
+    drop: float
+    """Pre-trained score minus the first one after online updates: positive if the switch cost something."""
+
+
+@dataclass
+class _State:
+    """Where a run stands; everything a checkpoint holds."""
+
+    phase: str
+    step: int
+    agent: Any
+    buffer: ReplayBuffer
+    rows: int
+    """Rows that the dataset brought into the buffer."""
+    collector: Collector | None
+
+
+def run(
+    config: Config,
+    folder: str | Path,
+    *,
+    tell: Tell | None = None,
+    save_every: float = 120.0,
+    cache: Path | None = None,
+) -> Result:
+    """Pre-train offline, fine-tune online, and leave everything in a folder."""
+    folder = Path(folder)
+    if (folder / "DONE").exists():
+        _refuse_other_config(folder, config)
+        return result(folder)
+    problem = Problem.of(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_config(folder, config, problem)
+    steps = _Run(config, folder, problem, tell or (lambda *_: None), save_every, cache or folder.parent / ".pretrained")
+    with _stoppable() as asked_to_stop:
+        steps.go(asked_to_stop)
+    from arb.picture import learning_curve
+
+    learning_curve(folder, folder / "curve.png")
+    (folder / "result.json").write_text(json.dumps(result(folder)._asdict() | {"folder": folder.name}, indent=1))
+    (folder / "DONE").touch()
+    return result(folder)
+
+
+class _Run:
+    """The steps of a run and what they share."""
+
+    def __init__(self, config: Config, folder: Path, problem: Problem, tell: Tell, save_every: float, cache: Path):
+        self.config, self.folder, self.problem, self.tell, self.save_every = config, folder, problem, tell, save_every
+        self.tables = {name: Table(folder / f"{name}.csv") for name in ("metrics", "eval")}
+        self.pretrained = Pretrained(cache, config, problem)
+
+    def go(self, asked_to_stop: Callable[[], bool]) -> None:
+        """Both phases, from wherever the folder stands."""
+        state = self._resumed() or self._started()
+        if state.phase == "pretrain":
+            plan = self.config.schedule
+            self._drive(
+                state, pretrain(state.agent, state.buffer, self._key("pretrain"), plan, state.step), asked_to_stop
+            )
+            self.pretrained.keep(state.agent, self.tables)
+            state = self._online(state.agent)
+        assert state.collector is not None
+        chunks = finetune(
+            state.agent,
+            state.buffer,
+            state.collector,
+            self._key("online"),
+            self.config.schedule,
+            self.config.replay.likelihood,
+            state.step,
+        )
+        self._drive(state, chunks, asked_to_stop)
+        self._save(state)
+
+    def _drive(self, state: _State, chunks: Iterator[Progress], asked_to_stop: Callable[[], bool]) -> None:
+        """Let a phase run: record every chunk, evaluate when due, save now and then."""
+        total = getattr(self.config.schedule, state.phase)
+        every, saved = self.config.evaluation.every, time.monotonic()
+        if state.step == 0:
+            self._evaluate(state)
+        for step, agent, metrics in chunks:
+            before, state.step, state.agent = state.step, step, agent
+            self.tables["metrics"].add(self._row(state, metrics))
+            figures = {k: metrics[k] for k in ("online_share", "effective_share") if k in metrics}
+            if step // every > before // every or step == total:
+                figures["score"] = self._evaluate(state)
+            self.tell(state.phase, step, total, figures)
+            if asked_to_stop():
+                self._save(state)
+                raise Interrupted(f"stopped at {state.phase} step {step:,}; the same command goes on from there")
+            if time.monotonic() - saved > self.save_every and step < total:
+                self._save(state)
+                saved = time.monotonic()
+
+    def _row(self, state: _State, metrics: dict[str, float]) -> dict[str, Any]:
+        """A row of metrics.csv: the same columns in both phases and for all strategies, which share pre-trainings."""
+        learning = sorted(name for name in metrics if name not in _FIGURES and name not in _SIZES)
+        names = [*learning, *_FIGURES]
+        return {"phase": state.phase, "step": state.step, **{name: metrics.get(name, math.nan) for name in names}}
+
+    def _evaluate(self, state: _State) -> float:
+        seed = stream(self.config.seed, "eval", state.phase, state.step)
+        returns = evaluate(on_host(state.agent.actor), self.problem.make_env, self.config.evaluation.episodes, seed)
+        for episode, (value, score) in enumerate(zip(returns, self.problem.scores(returns), strict=True)):
+            self.tables["eval"].add(
+                {
+                    "phase": state.phase,
+                    "step": state.step,
+                    "episode": episode,
+                    "return": float(value),
+                    "score": float(score),
+                }
+            )
+        return float(np.mean(self.problem.scores(returns)))
+
+    # ---- starting and resuming ----------------------------------------------------------------------------------
+
+    def _started(self) -> _State:
+        for table in self.tables.values():
+            table.cut(0)
+        agent = self.pretrained.find(self.tables)
+        if agent is not None:
+            return self._online(agent)
+        return self._offline(self.problem.new_agent(key_of(self.config.seed, "init")))
+
+    def _offline(self, agent: Any) -> _State:
+        rows = len(self.problem.dataset["rewards"])
+        buffer = self.problem.new_buffer(Uniform(), rows, "pretrain")
+        return _State("pretrain", 0, agent, buffer, buffer.load(self.problem.dataset).rows, None)
+
+    def _online(self, agent: Any, begun: bool = False) -> _State:
+        dataset, sampler = self.problem.strategy()
+        rows = len(dataset["rewards"])
+        buffer = self.problem.new_buffer(sampler, rows + self.config.schedule.online, "online")
+        loaded = buffer.load(dataset).rows
+        collector = Collector(self.problem.make_env(), stream(self.config.seed, "collect"))
+        return _State("online", 0, agent if begun else agent.begin_online(), buffer, loaded, collector)
+
+    def _resumed(self) -> _State | None:
+        path = newest_checkpoint(self.folder / "checkpoint")
+        if path is None:
+            return None
+        saved = read_json(path / "state.json")
+        agent = load_agent(path / "agent.safetensors", self.config.settings)
+        state = self._offline(agent) if saved["phase"] == "pretrain" else self._online(agent, begun=True)
+        state.step = saved["step"]
+        state.buffer.restore(path / "buffer.npz")
+        if state.collector is not None:
+            state.collector.restore(saved["collector"])
+        for name, table in self.tables.items():
+            table.cut(saved["tables"][name])
+        return state
+
+    def _save(self, state: _State) -> None:
+        def fill(folder: Path) -> None:
+            save_agent(state.agent, folder / "agent.safetensors")
+            state.buffer.save(folder / "buffer.npz", since=state.rows)
+            saved = {
+                "phase": state.phase,
+                "step": state.step,
+                "tables": {name: table.size for name, table in self.tables.items()},
+                "collector": state.collector.state() if state.collector else None,
+            }
+            (folder / "state.json").write_text(json.dumps(saved))
+
+        done = state.step + (self.config.schedule.pretrain if state.phase == "online" else 0)
+        write_checkpoint(self.folder / "checkpoint", done, fill)
+
+    def _key(self, name: str) -> jax.Array:
+        return key_of(self.config.seed, name)
+
+
+def result(folder: Path) -> Result:
+    """The scores in a run's eval.csv."""
+    means: dict[tuple[str, int], list[float]] = {}
+    for row in Table(folder / "eval.csv").rows():
+        means.setdefault((row["phase"], int(row["step"])), []).append(float(row["score"]))
+    scores = {place: float(np.mean(values)) for place, values in means.items()}
+    before = [score for (phase, _), score in scores.items() if phase == "pretrain"]
+    online = [score for (phase, step), score in scores.items() if phase == "online" and step > 0]
+    if not before or not online:
+        raise DataError(f"{folder} holds no finished evaluation of both phases")
+    return Result(folder, before[-1], online[-1], max(online), before[-1] - online[0])
+
+
+def _write_config(folder: Path, config: Config, problem: Problem) -> None:
+    _refuse_other_config(folder, config)
+    unfinished = folder / "config.json.unfinished"
+    unfinished.write_text(json.dumps(describe_run(config, problem), indent=1))
+    unfinished.replace(folder / "config.json")
+
+
+def _refuse_other_config(folder: Path, config: Config) -> None:
+    path = folder / "config.json"
+    if not path.exists():
+        return
+    held, asked = read_json(path)["config"], describe_run(config)["config"]
+    for leaf in sorted(held.keys() | asked.keys()):
+        if held.get(leaf) != asked.get(leaf):
+            raise DataError(
+                f"{folder} holds a run with {leaf} = {held.get(leaf)!r}, not {asked.get(leaf)!r}: choose another folder, "
+                "or ask for the same to continue it"
+            )
+
+
+@contextmanager
+def _stoppable() -> Iterator[Callable[[], bool]]:
+    """Turns the first SIGINT or SIGTERM into a flag; a second one acts as usual."""
+    asked = False
+
+    def ask(number: int, _frame: Any) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(number, before[number])
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread, which alone may listen to signals
+        yield lambda: False
+        return
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
