@@ -44,6 +44,13 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a small file whole or not at all."""
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.write_text(text)
+    unfinished.replace(path)
+
+
 def _numbered(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("[0-9]*") if path.is_dir()) if folder.exists() else []
 

@@ -16,7 +16,10 @@ class Command(NamedTuple):
     purpose: str
 
 
-COMMANDS: dict[str, Command] = {}
+COMMANDS: dict[str, Command] = {
+    "run": Command("arb.run_cli", "train", "pre-train offline, fine-tune online, end in a picture"),
+    "data": Command("arb.data.cli", "train", "list, fetch, inspect, audit and collect datasets"),
+}
 
 
 def usage() -> str:

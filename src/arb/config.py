@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import types
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -108,10 +109,8 @@ def with_leaf(config: Any, leaf: str, value: Any, path: str = "") -> Any:
 def _read(value: Any, wanted: Any, name: str) -> Any:
     """A value, or the text of one, as the type a setting has."""
     if isinstance(value, str) and wanted is not str:
-        try:
+        with suppress(ValueError, SyntaxError):  # else it is a word, for settings that are one of several words
             value = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            pass  # a word, for settings that are one of several words
     if isinstance(value, list):
         value = tuple(value)
     if _fits(value, wanted):

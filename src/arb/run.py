@@ -1,8 +1,8 @@
 """A run is a folder: from a configuration to a fine-tuned policy, its tables and its picture.
 
 `run` is idempotent. A finished folder returns at once; an interrupted one goes on from its newest checkpoint and ends
-in the same bytes as if nothing had happened, because a checkpoint holds everything that decides what comes next, and the
-tables are cut back to where they were when it was written.
+in the same bytes as if nothing had happened: a checkpoint holds everything that decides what comes next, and the tables
+are cut back to where they were when it was written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,13 +26,15 @@ from arb.agents.saving import save as save_agent
 from arb.buffer.errors import DataError
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
-from arb.checkpoint import newest_checkpoint, read_json, write_checkpoint
+from arb.checkpoint import newest_checkpoint, read_json, write_checkpoint, write_text
 from arb.collector import Collector
 from arb.config import Config
 from arb.evaluate import evaluate
+from arb.picture import learning_curve
 from arb.pretrained import Pretrained
-from arb.problem import Problem, describe_run
+from arb.problem import Problem
 from arb.record import Table
+from arb.runfolder import Result, refuse_other_config, result, write_config
 from arb.streams import key_of, stream
 from arb.train import Progress, finetune, pretrain
 
@@ -51,17 +53,6 @@ _SIZES = ("rows", "trajectories", "effective_rows", "steps_since_refresh")
 
 class Interrupted(Exception):  # noqa: N818 - not an error
     """The run was asked to stop, has saved what it did, and will go on from there."""
-
-
-class Result(NamedTuple):
-    """Scores of a finished run: normalised where the task has a reference, plain returns otherwise."""
-
-    folder: Path
-    pretrained: float
-    last: float
-    best: float
-    drop: float
-    """Pre-trained score minus the first one after online updates: positive if the switch cost something."""
 
 
 @dataclass
@@ -84,33 +75,54 @@ def run(
     tell: Tell | None = None,
     save_every: float = 120.0,
     cache: Path | None = None,
+    problem: Problem | None = None,
+    pretraining: Path | None = None,
 ) -> Result:
-    """Pre-train offline, fine-tune online, and leave everything in a folder."""
+    """Pre-train offline, fine-tune online, and leave everything in a folder.
+
+    >>> from arb.config import configure
+    >>> config = configure(task="bundled:hopper-mixed", strategy="arb", budget="smoke")
+    >>> run(config, "runs/first").last      # doctest: +SKIP
+
+    Args:
+        config: what to run.
+        folder: where; an interrupted run that is there goes on, a finished one is returned.
+        tell: called after every chunk of work.
+        save_every: seconds between checkpoints.
+        cache: where pre-trainings are shared; beside the folder if not given.
+        problem: what the configuration comes to, if the caller has it already.
+        pretraining: another run's folder whose pre-training to take over; it must be the one this run would do.
+    """
     folder = Path(folder)
     if (folder / "DONE").exists():
-        _refuse_other_config(folder, config)
+        refuse_other_config(folder, config)
         return result(folder)
-    problem = Problem.of(config)
+    problem = problem or Problem.of(config)
     folder.mkdir(parents=True, exist_ok=True)
-    _write_config(folder, config, problem)
-    steps = _Run(config, folder, problem, tell or (lambda *_: None), save_every, cache or folder.parent / ".pretrained")
+    write_config(folder, config, problem)
+    shared = Pretrained(cache or (pretraining or folder).parent / ".pretrained", config, problem)
+    if pretraining is not None and not shared.folder.exists():
+        raise DataError(
+            f"{pretraining} has no pre-training that this run could take over: it was done under other settings"
+        )
     with _stoppable() as asked_to_stop:
-        steps.go(asked_to_stop)
-    from arb.picture import learning_curve
-
+        _Run(config, folder, problem, tell or (lambda *_: None), save_every, shared).go(asked_to_stop)
     learning_curve(folder, folder / "curve.png")
-    (folder / "result.json").write_text(json.dumps(result(folder)._asdict() | {"folder": folder.name}, indent=1))
+    found = result(folder)
+    write_text(folder / "result.json", json.dumps(found._asdict() | {"folder": folder.name}, indent=1))
     (folder / "DONE").touch()
-    return result(folder)
+    return found
 
 
 class _Run:
     """The steps of a run and what they share."""
 
-    def __init__(self, config: Config, folder: Path, problem: Problem, tell: Tell, save_every: float, cache: Path):
+    def __init__(
+        self, config: Config, folder: Path, problem: Problem, tell: Tell, save_every: float, pretrained: Pretrained
+    ):
         self.config, self.folder, self.problem, self.tell, self.save_every = config, folder, problem, tell, save_every
+        self.pretrained = pretrained
         self.tables = {name: Table(folder / f"{name}.csv") for name in ("metrics", "eval")}
-        self.pretrained = Pretrained(cache, config, problem)
 
     def go(self, asked_to_stop: Callable[[], bool]) -> None:
         """Both phases, from wherever the folder stands."""
@@ -144,7 +156,7 @@ class _Run:
         for step, agent, metrics in chunks:
             before, state.step, state.agent = state.step, step, agent
             self.tables["metrics"].add(self._row(state, metrics))
-            figures = {k: metrics[k] for k in ("online_share", "effective_share") if k in metrics}
+            figures: dict[str, float] = {k: metrics[k] for k in ("online_share", "effective_share") if k in metrics}
             if step // every > before // every or step == total:
                 figures["score"] = self._evaluate(state)
             self.tell(state.phase, step, total, figures)
@@ -233,39 +245,6 @@ class _Run:
         return key_of(self.config.seed, name)
 
 
-def result(folder: Path) -> Result:
-    """The scores in a run's eval.csv."""
-    means: dict[tuple[str, int], list[float]] = {}
-    for row in Table(folder / "eval.csv").rows():
-        means.setdefault((row["phase"], int(row["step"])), []).append(float(row["score"]))
-    scores = {place: float(np.mean(values)) for place, values in means.items()}
-    before = [score for (phase, _), score in scores.items() if phase == "pretrain"]
-    online = [score for (phase, step), score in scores.items() if phase == "online" and step > 0]
-    if not before or not online:
-        raise DataError(f"{folder} holds no finished evaluation of both phases")
-    return Result(folder, before[-1], online[-1], max(online), before[-1] - online[0])
-
-
-def _write_config(folder: Path, config: Config, problem: Problem) -> None:
-    _refuse_other_config(folder, config)
-    unfinished = folder / "config.json.unfinished"
-    unfinished.write_text(json.dumps(describe_run(config, problem), indent=1))
-    unfinished.replace(folder / "config.json")
-
-
-def _refuse_other_config(folder: Path, config: Config) -> None:
-    path = folder / "config.json"
-    if not path.exists():
-        return
-    held, asked = read_json(path)["config"], describe_run(config)["config"]
-    for leaf in sorted(held.keys() | asked.keys()):
-        if held.get(leaf) != asked.get(leaf):
-            raise DataError(
-                f"{folder} holds a run with {leaf} = {held.get(leaf)!r}, not {asked.get(leaf)!r}: choose another folder, "
-                "or ask for the same to continue it"
-            )
-
-
 @contextmanager
 def _stoppable() -> Iterator[Callable[[], bool]]:
     """Turns the first SIGINT or SIGTERM into a flag; a second one acts as usual."""
@@ -274,7 +253,7 @@ def _stoppable() -> Iterator[Callable[[], bool]]:
     def ask(number: int, _frame: Any) -> None:
         nonlocal asked
         asked = True
-        signal.signal(number, before[number])
+        signal.signal(number, before[signal.Signals(number)])
 
     try:
         before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}

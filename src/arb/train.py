@@ -92,12 +92,14 @@ def _update(agent: Any, buffer: ReplayBuffer, updates: int, batch: int, key: jax
 
 @jax.jit
 def _standard(agent: Any, obs: jax.Array, action: jax.Array) -> jax.Array:
-    return agent.score(obs, action, "standard")
+    score: jax.Array = agent.score(obs, action, "standard")
+    return score
 
 
 @jax.jit
 def _density(agent: Any, obs: jax.Array, action: jax.Array) -> jax.Array:
-    return agent.score(obs, action, "density")
+    score: jax.Array = agent.score(obs, action, "density")
+    return score
 
 
 def _score(agent: Any, likelihood: Likelihood) -> Any:

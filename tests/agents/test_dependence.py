@@ -12,9 +12,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from tests.agents.conftest import random_batches, updated
 
 from arb.agents import IQL, PEX, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig
+from tests.agents.conftest import random_batches, updated
 
 CRITIC_PARTS = {
     "q": lambda a: a.critics.q,

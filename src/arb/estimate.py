@@ -1,0 +1,60 @@
+"""What a run will cost, from a short measurement of its parts on this machine."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from arb.agents.learn import learn, on_host
+from arb.buffer.samplers import Uniform
+from arb.config import Config
+from arb.problem import Problem
+from arb.streams import key_of
+
+_UPDATES, _STEPS = 40, 300
+
+
+class Estimate(NamedTuple):
+    """Seconds and bytes, and the rates they come from."""
+
+    seconds: float
+    memory: float
+    updates_per_second: float
+    steps_per_second: float
+
+
+def estimate(config: Config, problem: Problem) -> Estimate:
+    """Time a few updates and steps of a throw-away agent; evaluation is taken at the time limit, its worst case."""
+    plan, evaluation = config.schedule, config.evaluation
+    agent: Any = problem.new_agent(key_of(config.seed, "init"))
+    buffer = problem.new_buffer(Uniform(), len(problem.dataset["rewards"]), "pretrain")
+    buffer.load(problem.dataset)
+    env = problem.make_env()
+    per_step = _seconds_per_step(on_host(agent.actor), env, problem)
+    batches = buffer.sample((_UPDATES, plan.batch))
+    agent, _ = learn(agent, batches, jax.random.key(0))  # compiles
+    start = time.perf_counter()
+    learn(agent, batches, jax.random.key(0))
+    per_update = (time.perf_counter() - start) / _UPDATES
+    updates = plan.pretrain + plan.online * plan.updates / plan.collect
+    evaluations = 3 + math.ceil(plan.pretrain / evaluation.every) + math.ceil(plan.online / evaluation.every)
+    horizon = env.spec.max_episode_steps if env.spec and env.spec.max_episode_steps else 1000
+    steps = plan.online + evaluations * evaluation.episodes * horizon / 4  # evaluated side by side
+    row = buffer.nbytes / buffer.capacity
+    memory = row * (2 * buffer.capacity + plan.online) + plan.updates * plan.batch * row * 3 + 4e8
+    return Estimate(updates * per_update + steps * per_step, memory, 1 / per_update, 1 / per_step)
+
+
+def _seconds_per_step(actor: Any, env: Any, problem: Problem) -> float:
+    rng = np.random.default_rng(0)
+    obs, _ = env.reset(seed=0)
+    start = time.perf_counter()
+    for _ in range(_STEPS):
+        obs, _, terminated, truncated, _ = env.step(problem.actions.to_env(np.asarray(actor.act(obs, rng))))
+        if terminated or truncated:
+            obs, _ = env.reset()
+    return (time.perf_counter() - start) / _STEPS

@@ -1,0 +1,130 @@
+"""`arb run`: pre-train on past experience, fine-tune in the environment, end in a picture."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from arb.buffer.errors import DataError
+
+EXAMPLES = """
+examples:
+  arb run                                              the main job, on data that comes with the package
+  arb run --task hopper-medium-v2 --preset paper       a run of the paper (arb data fetch hopper-medium-v2 first)
+  arb run --agent calql --strategy naive --seed 3
+  arb run --task my.hdf5 --env MyEnv-v0                your data and your environment
+  arb run schedule.online=50000 replay.temperature=2 settings.expectile=0.8
+
+A run is a folder. The same command again continues an interrupted run, or shows the result of a finished one.
+Every setting can be given as NAME=VALUE; config.json in the folder lists them all.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command; 0 when done, 2 for a mistake in the command, 130 when stopped on request."""
+    options = parser().parse_args(arguments)
+    from arb.run import Interrupted
+
+    try:
+        _run(options)
+    except Interrupted as stopped:
+        print(f"\narb run: {stopped}", file=sys.stderr)
+        return 130
+    except OSError as problem:
+        print(
+            f"arb run: {problem}; what was saved before is kept, the same command goes on from there", file=sys.stderr
+        )
+        return 1
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    from arb.config import BUDGETS
+    from arb.strategies import STRATEGIES
+
+    strategies = "; ".join(f"{name}: {strategy.purpose}" for name, strategy in STRATEGIES.items())
+    options = argparse.ArgumentParser(
+        prog="arb run", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("-t", "--task", default="bundled:hopper-mixed", help="task, file or other source of past data")
+    options.add_argument("-e", "--env", default="", help="Gymnasium id, for data that does not say its own")
+    options.add_argument("-a", "--agent", default="iql", help="iql, calql, pex or famo2o")
+    options.add_argument("-s", "--strategy", default="arb", help=strategies)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("-p", "--preset", default="demo", help=f"how much training: {', '.join(BUDGETS)}")
+    options.add_argument("-o", "--out", type=Path, help="folder of the run (runs/TASK-AGENT-STRATEGY-SEED)")
+    options.add_argument("--from", dest="source", type=Path, help="take the pre-training of another run's folder")
+    options.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events into the folder")
+    options.add_argument("--wandb", metavar="PROJECT", help="also log to Weights & Biases")
+    options.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="any setting, e.g. schedule.online=50000")
+    return options
+
+
+def _run(options: argparse.Namespace) -> None:
+    from arb.config import configure
+    from arb.live import described, live_view
+    from arb.loggers import with_loggers
+    from arb.problem import Problem, family_of
+    from arb.run import run
+
+    config = configure(
+        task=options.task,
+        env=options.env,
+        agent=options.agent,
+        strategy=options.strategy,
+        seed=options.seed,
+        budget=options.preset,
+        family=family_of(options.task),
+        overrides=dict(_setting(text) for text in options.settings),
+    )
+    name = f"{Path(options.task.replace(':', '-')).stem}-{options.agent}-{options.strategy}-{options.seed}"
+    folder = options.out or Path("runs") / name
+    if not (folder / "DONE").exists():
+        problem = Problem.of(config)
+        _announce(config, problem, folder)
+        with live_view() as tell, with_loggers(tell, folder, options.tensorboard, options.wandb) as tell_all:
+            result = run(config, folder, tell=tell_all, problem=problem, pretraining=options.source)
+    else:
+        result = run(config, folder)
+        print("finished before:")
+    print(f"pre-trained {described({'score': result.pretrained})}")
+    print(
+        f"fine-tuned  {described({'score': result.last})} (best {result.best:.1f}, drop at the switch {result.drop:.1f})"
+    )
+    print(f"picture     {folder / 'curve.png'}")
+
+
+def _announce(config: object, problem: object, folder: Path) -> None:
+    from arb.config import Config
+    from arb.estimate import estimate
+    from arb.problem import Problem
+
+    assert isinstance(config, Config)
+    assert isinstance(problem, Problem)
+    plan = config.schedule
+    print(
+        f"{config.agent} with {config.replay.strategy} on {config.task} ({problem.env}), seed {config.seed}\n"
+        f"{plan.pretrain:,} updates offline on {len(problem.dataset['rewards']):,} steps, "
+        f"then {plan.online:,} steps online; results in {folder}"
+    )
+    cost = estimate(config, problem)
+    print(
+        f"at {cost.updates_per_second:.0f} updates and {cost.steps_per_second:.0f} steps per second: "
+        f"about {_duration(cost.seconds)} and {cost.memory / 1e9:.1f} GB of memory",
+        flush=True,
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise DataError(f"{text!r} is no setting: write NAME=VALUE, e.g. schedule.online=50000")
+    return name, value

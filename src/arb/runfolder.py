@@ -1,0 +1,57 @@
+"""What a run leaves in its folder beside its tables: the configuration it belongs to, and the scores it came to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from arb.buffer.errors import DataError
+from arb.checkpoint import read_json, write_text
+from arb.config import Config
+from arb.problem import Problem, describe_run
+from arb.record import Table
+
+
+class Result(NamedTuple):
+    """Scores of a finished run: normalised where the task has a reference, plain returns otherwise."""
+
+    folder: Path
+    pretrained: float
+    last: float
+    best: float
+    drop: float
+    """Pre-trained score minus the first one after online updates: positive if the switch cost something."""
+
+
+def result(folder: Path) -> Result:
+    """The scores in a run's eval.csv."""
+    means: dict[tuple[str, int], list[float]] = {}
+    for row in Table(folder / "eval.csv").rows():
+        means.setdefault((row["phase"], int(row["step"])), []).append(float(row["score"]))
+    scores = {place: float(np.mean(values)) for place, values in means.items()}
+    before = [score for (phase, _), score in scores.items() if phase == "pretrain"]
+    online = [score for (phase, step), score in scores.items() if phase == "online" and step > 0]
+    if not before or not online:
+        raise DataError(f"{folder} holds no finished evaluation of both phases")
+    return Result(folder, before[-1], online[-1], max(online), before[-1] - online[0])
+
+
+def write_config(folder: Path, config: Config, problem: Problem) -> None:
+    refuse_other_config(folder, config)
+    write_text(folder / "config.json", json.dumps(describe_run(config, problem), indent=1))
+
+
+def refuse_other_config(folder: Path, config: Config) -> None:
+    path = folder / "config.json"
+    if not path.exists():
+        return
+    held, asked = read_json(path)["config"], describe_run(config)["config"]
+    for leaf in sorted(held.keys() | asked.keys()):
+        if held.get(leaf) != asked.get(leaf):
+            raise DataError(
+                f"{folder} holds a run with {leaf} = {held.get(leaf)!r}, not {asked.get(leaf)!r}: choose another "
+                "folder, or ask for the same to continue it"
+            )
