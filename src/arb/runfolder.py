@@ -40,11 +40,13 @@ def result(folder: Path) -> Result:
 
 
 def write_config(folder: Path, config: Config, problem: Problem) -> None:
+    """Write config.json: everything that belongs beside the results."""
     refuse_other_config(folder, config)
     write_text(folder / "config.json", json.dumps(describe_run(config, problem), indent=1))
 
 
 def refuse_other_config(folder: Path, config: Config) -> None:
+    """Refuse to mix two runs in one folder, naming the first setting in which they differ."""
     path = folder / "config.json"
     if not path.exists():
         return
