@@ -40,12 +40,17 @@ class Columns:
         self.weight = np.exp((self.score - self.score.max()) / 0.5)
 
 
-def ours(data: Columns, batches: int) -> dict[str, Rival]:
+def filled(data: Columns) -> ReplayBuffer:
     buffer = ReplayBuffer(data.rows, OnPolicy(0.5), seed=0)
     buffer.load({
         "observations": data.obs, "next_observations": data.next_obs, "actions": data.action,
         "rewards": data.reward, "terminals": np.zeros(data.rows, bool), "timeouts": data.end,
     })  # fmt: skip
+    return buffer
+
+
+def ours(data: Columns, batches: int) -> dict[str, Rival]:
+    buffer = filled(data)
     place = iter(range(0, data.rows, CHUNK))
 
     def score(_obs: np.ndarray, _action: np.ndarray) -> np.ndarray:
@@ -148,6 +153,16 @@ def measure(rows: int, batches: int, turns: int) -> dict[str, np.ndarray]:
     return {name: 1e6 * seconds[name] / count for name, (_, count) in rivals.items()}
 
 
+def memory(rows: int) -> str:
+    """Bytes per row, weights included, against the raw columns: observation, action, reward and two flags."""
+    data = Columns(rows)
+    buffer = filled(data)
+    buffer.refresh(lambda obs, _action: obs[:, 0])
+    held = buffer.nbytes + sum(array.nbytes for array in buffer.sampler.state().values())
+    raw = data.obs.nbytes + data.action.nbytes + data.reward.nbytes + 2 * rows
+    return f"memory per row: {held / rows:.1f} bytes, {held / raw:.3f} times the raw columns' {raw / rows:.0f}"
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rows", type=float, nargs="+", default=[1e5, 1e6, 2e6, 1e7])
@@ -171,6 +186,7 @@ def main() -> None:
         )
         print()
     print(f"arb, dearest over cheapest size: {max(cost.values()) / min(cost.values()):.2f}")
+    print(memory(1_000_000))
 
 
 if __name__ == "__main__":
