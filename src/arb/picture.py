@@ -55,9 +55,9 @@ def _score_panel(axes: Any, folder: Path, described: dict[str, Any]) -> None:
     axes.axvline(0, color=PALE, linestyle="--", linewidth=1)
     axes.annotate("online", (0, 1), (4, -4), xycoords=("data", "axes fraction"), textcoords="offset points",
                   va="top", color=INK, fontsize=9)  # fmt: skip
-    axes.set_xlabel("updates offline, then environment steps", color=INK)
+    axes.set_xlabel("updates before the switch, environment steps after it", color=INK)
     axes.set_ylabel("normalised score" if described["reference"] else "return", color=INK)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{abs(value) / 1000:g}k")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
     axes.legend(frameon=False, fontsize=9, loc="best")
 
 
