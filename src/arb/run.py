@@ -42,13 +42,11 @@ Tell = Callable[[str, int, int, dict[str, float]], None]
 """Called after every chunk with phase, step, total steps and figures."""
 
 
-_FIGURES = (
+_REPLAY = (
     "collected_return", "online_rows", "online_share", "drawn_online_share", "effective_share", "entropy",
     "top_trajectories", "clipped_low", "clipped_high", "age", "ratio_loss", "online_priority",
 )  # fmt: skip
-"""Columns of metrics.csv about replay."""
-_SIZES = ("rows", "trajectories", "effective_rows", "steps_since_refresh")
-"""Statistics that say nothing which the step and the columns do not."""
+"""Figures about replay in metrics.csv: the same columns for all strategies, which share pre-trainings."""
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
@@ -153,10 +151,11 @@ class _Run:
         every, saved = self.config.evaluation.every, time.monotonic()
         if state.step == 0:
             self._evaluate(state)
-        for step, agent, metrics in chunks:
+        for step, agent, metrics, replay in chunks:
             before, state.step, state.agent = state.step, step, agent
-            self.tables["metrics"].add(self._row(state, metrics))
-            figures: dict[str, float] = {k: metrics[k] for k in ("online_share", "effective_share") if k in metrics}
+            figures_of_replay = {f"replay.{name}": replay.get(name, math.nan) for name in _REPLAY}
+            self.tables["metrics"].add({"phase": state.phase, "step": step, **metrics, **figures_of_replay})
+            figures: dict[str, float] = {k: replay[k] for k in ("online_share", "effective_share") if k in replay}
             if step // every > before // every or step == total:
                 figures["score"] = self._evaluate(state)
             self.tell(state.phase, step, total, figures)
@@ -166,12 +165,6 @@ class _Run:
             if time.monotonic() - saved > self.save_every and step < total:
                 self._save(state)
                 saved = time.monotonic()
-
-    def _row(self, state: _State, metrics: dict[str, float]) -> dict[str, Any]:
-        """A row of metrics.csv: the same columns in both phases and for all strategies, which share pre-trainings."""
-        learning = sorted(name for name in metrics if name not in _FIGURES and name not in _SIZES)
-        names = [*learning, *_FIGURES]
-        return {"phase": state.phase, "step": state.step, **{name: metrics.get(name, math.nan) for name in names}}
 
     def _evaluate(self, state: _State) -> float:
         seed = stream(self.config.seed, "eval", state.phase, state.step)

@@ -45,6 +45,9 @@ class Progress(NamedTuple):
     """Updates while pre-training, environment steps while fine-tuning."""
     agent: Any
     metrics: dict[str, float]
+    """Of the updates, as means over the chunk."""
+    replay: dict[str, float]
+    """Of the buffer, and the mean raw return of the episodes that ended; empty while pre-training."""
 
 
 def pretrain(agent: Any, buffer: ReplayBuffer, key: jax.Array, plan: Schedule, done: int = 0) -> Iterator[Progress]:
@@ -52,7 +55,7 @@ def pretrain(agent: Any, buffer: ReplayBuffer, key: jax.Array, plan: Schedule, d
     for start in range(done, plan.pretrain, plan.updates):
         updates = min(plan.updates, plan.pretrain - start)
         agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start))
-        yield Progress(start + updates, agent, metrics)
+        yield Progress(start + updates, agent, metrics, {})
 
 
 def finetune(
@@ -73,7 +76,7 @@ def finetune(
         updates = round(plan.updates * steps / plan.collect)
         agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start))
         collected = {"collected_return": float(np.mean(returns)) if returns else math.nan}
-        yield Progress(start + steps, agent, collected | metrics | buffer.stats())
+        yield Progress(start + steps, agent, metrics, collected | buffer.stats())
 
 
 def _update(agent: Any, buffer: ReplayBuffer, updates: int, batch: int, key: jax.Array) -> tuple[Any, dict[str, float]]:
