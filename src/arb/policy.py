@@ -20,7 +20,7 @@ from arb.buffer.errors import DataError
 FILE = Path("policy") / "policy.npz"
 """Where a run folder holds its policy."""
 FORMAT = 1
-_DAMAGED = "is damaged or was not written by arb: run `arb run` again on the run's folder, or copy the file anew"
+_DAMAGED = "is damaged or not a policy: copy it anew, or remove DONE from its run's folder and `arb run` rewrites it"
 
 Arrays = NDArray[Any]
 
