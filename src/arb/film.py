@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ import arb.envs
 env = arb.envs.make(sys.argv[1], render_mode="rgb_array")
 env.reset(seed=0)
 assert env.render() is not None
+env.close()
 """
 
 
@@ -77,11 +79,11 @@ def film(env: str, act: Callable[[Any], Any], seed: int, path: Path) -> tuple[fl
 
     from arb.envs import make
 
-    world = make(env, render_mode="rgb_array")
-    every, delay = pace(float(world.metadata.get("render_fps") or 30))
     rewards: list[float] = []
-    pictures = [_small(Image.fromarray(shot)) for shot in _play(world, act, seed, every, rewards)]
-    world.close()
+    # An open OpenGL context complains when Python ends, so it is closed whatever happens.
+    with closing(make(env, render_mode="rgb_array")) as world:
+        every, delay = pace(float(world.metadata.get("render_fps") or 30))
+        pictures = [_small(Image.fromarray(shot)) for shot in _play(world, act, seed, every, rewards)]
     with whole(path) as unfinished:
         pictures[0].save(unfinished, format="GIF", save_all=True, append_images=pictures[1:], duration=delay, loop=0)
     return float(np.sum(rewards)), len(rewards)
