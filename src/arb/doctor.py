@@ -64,6 +64,8 @@ TRIALS = (
         "import arb.envs, mujoco, numpy as np; env = arb.envs.make('arb/hopper-v2'); env.reset(seed=0); "
         "steps = [env.step(np.zeros(3)) for _ in range(10)]; assert all(np.isfinite(s[0]).all() for s in steps); "
         "print(mujoco.__version__, 'stepped arb/hopper-v2')",
+        # MuJoCo cannot even be imported while this variable names a drawing library that is not there.
+        f"unset MUJOCO_GL={os.environ['MUJOCO_GL']}, then {INSTALL}" if os.environ.get("MUJOCO_GL") else INSTALL,
     ),
     Trial(
         "h5py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,10 +109,16 @@ def _made(env: str, policy: Policy) -> Any:
     """The environment, if the policy can see in it."""
     try:
         from arb.envs import make
-
-        made = make(env)
     except ModuleNotFoundError as missing:
         raise DataError(f"{env} needs {missing.name}, which is not installed: pip install 'arb-rl[train]'") from None
+    except Exception as problem:  # of MuJoCo, which ends its import with whatever OpenGL raised
+        backend = os.environ.get("MUJOCO_GL")
+        hint = f"MUJOCO_GL={backend} names what this machine lacks: unset it" if backend else "`arb doctor` says more"
+        raise DataError(f"MuJoCo does not start ({problem}); {hint}") from None
+    try:
+        made = make(env)
+    except ModuleNotFoundError as missing:
+        raise DataError(f"{env} needs {missing.name}, which is not installed") from None
     except ValueError as problem:
         raise DataError(str(problem)) from None
     shape = made.observation_space.shape

@@ -49,7 +49,7 @@ def drawing(env: str, seconds: float = 60.0) -> Drawing:
         problem = _problem(env, backend, seconds)
         if not problem:
             return Drawing(backend)
-        problems.append(problem)
+        problems.append(f"MUJOCO_GL={backend}: {problem}")
     return Drawing(None, problems[0])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -172,8 +173,10 @@ def test_what_cannot_be_drawn_is_said_in_one_line(
     broken = TINY.replace("picture = np.zeros", "raise RuntimeError('no light'); picture = np.zeros")
     (tmp_path / "tiny_line.py").write_text(broken)
     monkeypatch.setenv("MUJOCO_GL", "egl")  # so that one is tried and not all
-    assert drawing("tiny_line:Line-v0").problem == "RuntimeError: no light"
-    with pytest.raises(DataError, match=r"cannot be drawn on this machine \(RuntimeError: no light\)") as problem:
+    assert drawing("tiny_line:Line-v0").problem == "MUJOCO_GL=egl: RuntimeError: no light"
+    with pytest.raises(
+        DataError, match=r"cannot be drawn on this machine \(MUJOCO_GL=egl: RuntimeError: no light\)"
+    ) as problem:
         main([str(line_run), "--gif", str(tmp_path / "line.gif")])
     assert "\n" not in str(problem.value)
     assert not (tmp_path / "line.gif").exists()
@@ -222,6 +225,15 @@ from pathlib import Path
 from arb.film import film
 print(*film("arb/hopper-v2", lambda obs: np.zeros(3), 0, Path(sys.argv[1])))
 """
+
+
+def test_a_broken_graphics_library_is_said_in_one_line(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "mujoco.py").write_text("raise AttributeError('no light')")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import arb.eval_cli; arb.eval_cli.main([{str(finished)!r}])"
+    environment = {**os.environ, "MUJOCO_GL": "osmesa"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    message = "MuJoCo does not start (no light); MUJOCO_GL=osmesa names what this machine lacks: unset it"
+    assert done.stderr.rstrip().endswith(message)
 
 
 @pytest.mark.slow
