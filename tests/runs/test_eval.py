@@ -229,7 +229,8 @@ print(*film("arb/hopper-v2", lambda obs: np.zeros(3), 0, Path(sys.argv[1])))
 
 def test_a_broken_graphics_library_is_said_in_one_line(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "mujoco.py").write_text("raise AttributeError('no light')")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import arb.eval_cli; arb.eval_cli.main([{str(finished)!r}])"
+    paths, arguments = [str(tmp_path)], [str(finished)]
+    code = f"import sys; sys.path[:0] = {paths!r}; from arb.eval_cli import main; main({arguments!r})"
     environment = {**os.environ, "MUJOCO_GL": "osmesa"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     message = "MuJoCo does not start (no light); MUJOCO_GL=osmesa names what this machine lacks: unset it"
