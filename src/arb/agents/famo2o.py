@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 from arb.agents.iql import Critics, IQLConfig, advantage_weight, weighted_likelihood_loss
 from arb.agents.nets import MLP, AdamState, adam, descend, namespace
@@ -37,11 +38,15 @@ class FamO2OConfig(IQLConfig):
 
 
 # Formulas ------------------------------------------------------------------------------------------------------------
+def divisors(size: int) -> NDArray[np.float32]:
+    """10000^(2i/size) for i = 0, 1, ...: what b is divided by in its code."""
+    return np.asarray(10_000.0 ** (2.0 * np.arange(size // 2) / size), np.float32)
+
+
 def encode(balance: Array, size: int = 6) -> Array:
-    """sin and cos of b / 10000^(2i/size) for i = 0, 1, ..., interleaved: shape (..., size)."""
+    """sin and cos of b over its divisors, interleaved: shape (..., size)."""
     xp = namespace(balance)
-    divisors = np.asarray(10_000.0 ** (2.0 * np.arange(size // 2) / size), np.float32)
-    angle = balance[..., None] / divisors
+    angle = balance[..., None] / divisors(size)
     return xp.stack([xp.sin(angle), xp.cos(angle)], axis=-1).reshape(*balance.shape, size)
 
 

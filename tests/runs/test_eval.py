@@ -1,0 +1,251 @@
+"""`arb eval`: the numbers of the run itself, a table one can read, and a film."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import gymnasium
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from arb import DataError
+from arb.agents.policies import Gaussian
+from arb.config import configure
+from arb.data.files import write_npz
+from arb.eval_cli import main, table
+from arb.evaluate import evaluate
+from arb.export import export_policy
+from arb.film import drawing, pace
+from arb.policy import FILE, load_policy
+from arb.problem import Problem, describe_run
+from arb.record import Table
+
+SEED = np.random.SeedSequence(11)
+TINY = '''
+"""A point on a line that is pushed and drawn."""
+import gymnasium
+import numpy as np
+
+
+class Line(gymnasium.Env):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 50}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float64)
+        self.action_space = gymnasium.spaces.Box(-2.0, 2.0, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.left = self.np_random.normal(), 20
+        return np.full(3, self.place), {}
+
+    def step(self, action):
+        self.place, self.left = self.place + float(action[0]), self.left - 1
+        return np.full(3, self.place), -abs(self.place), False, self.left == 0, {}
+
+    def render(self):
+        picture = np.zeros((41, 410, 3), np.uint8)
+        picture[:, 20 * self.left : 20 * self.left + 10] = 255  # no two alike, which a GIF would join
+        return picture
+
+
+gymnasium.register("Line-v0", Line)
+'''
+
+
+def pendulum_file(path: Path, steps: int = 800) -> Path:
+    env = gymnasium.make("Pendulum-v1")
+    env.action_space.seed(0)
+    rows: list[tuple[Any, ...]] = []
+    obs, _ = env.reset(seed=0)
+    for _ in range(steps):
+        action = env.action_space.sample()
+        following, reward, ended, cut, _ = env.step(action)
+        rows.append((obs, action, reward, following, ended, cut))
+        obs = env.reset()[0] if ended or cut else following
+    names = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")
+    write_npz(path, {name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run whose training is left out: compiling it would take longer than all tests here."""
+    place = tmp_path_factory.mktemp("eval")
+    config = configure(task=str(pendulum_file(place / "pendulum.npz")), env="Pendulum-v1", budget="smoke")
+    problem, folder, rng = Problem.of(config), place / "run", np.random.default_rng(0)
+    shapes = eqx.filter_eval_shape(lambda: Gaussian.create(jax.random.key(0), (3, 16, 1)))
+    actor = jax.tree.map(lambda leaf: rng.normal(0.0, 1.0, leaf.shape).astype(np.float32), shapes)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(describe_run(config, problem)))
+    for value in evaluate(actor, problem.make_env, 2, SEED):
+        Table(folder / "eval.csv").add({"phase": "online", "step": 400, "return": float(value)})
+    export_policy(actor, problem.shaping, problem.actions, folder)
+    return folder
+
+
+def test_raw_environment_and_exported_policy_repeat_the_returns_of_the_agent(finished: Path) -> None:
+    again = evaluate(
+        load_policy(finished), lambda: gymnasium.make("Pendulum-v1"), 2, np.random.SeedSequence(SEED.entropy)
+    )
+    np.testing.assert_array_equal(again, [float(row["return"]) for row in Table(finished / "eval.csv").rows()])
+
+
+def test_table(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(finished), "--episodes", "2", "--seed", "5"]) == 0
+    first = capsys.readouterr().out
+    assert main([str(finished), "--episodes", "2", "--seed", "5"]) == 0
+    assert capsys.readouterr().out == first
+    assert "2 episodes in Pendulum-v1" in first
+    lines = {line[:16].strip(): line[16:].split() for line in first.splitlines()[3:]}
+    assert lines[""] == ["mean", "std", "min", "max"]
+    mean, std, low, high = map(float, lines["return"])
+    assert low <= mean <= high
+    assert std >= 0
+    assert "return, in run" in lines
+    assert "score" not in lines  # Pendulum has no reference
+    assert main([str(finished), "--episodes", "2", "--seed", "6"]) == 0
+    assert capsys.readouterr().out != first
+
+
+def test_score_and_success_where_the_task_has_them(finished: Path) -> None:
+    described = json.loads((finished / "config.json").read_text())
+    described |= {"env": "arb/antmaze-umaze-v2", "reference": [0.0, 1.0]}
+    lines = list(table(finished, described, np.array([1.0, 0.0, 1.0, 1.0])))
+    assert lines[-1].split() == ["success", "75.0%"]
+    assert any(line.split()[:2] == ["score", "75.0"] for line in lines)
+
+
+def test_jax_is_not_needed(finished: Path) -> None:
+    code = f"""
+import sys
+for name in ("jax", "jaxlib", "equinox", "optax", "safetensors"):
+    sys.modules[name] = None
+from arb.eval_cli import main
+raise SystemExit(main([{str(finished)!r}, "--episodes", "1"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def line_run(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run in an environment that any machine can draw."""
+    (tmp_path / "tiny_line.py").write_text(TINY)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    folder = tmp_path / "run"
+    (folder / FILE.parent).mkdir(parents=True)
+    (folder / FILE).write_bytes((finished / FILE).read_bytes())
+    described = json.loads((finished / "config.json").read_text()) | {"env": "tiny_line:Line-v0"}
+    (folder / "config.json").write_text(json.dumps(described))
+    importlib.invalidate_caches()
+    return folder
+
+
+def test_film(line_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "line.gif"
+    assert main([str(line_run), "--episodes", "1", "--gif", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "one episode of 20 steps" in out
+    total = next(line for line in out.splitlines() if line.startswith("return")).split()[1]
+    assert f"return {total}" in out.splitlines()[0]  # the film is of the first episode
+    with Image.open(path) as picture:
+        assert picture.size == (320, 32)
+        assert picture.n_frames == 11  # of the start, and of every second of 20 steps
+        assert picture.info["duration"] == 40
+
+
+def test_what_cannot_be_drawn_is_said_in_one_line(
+    line_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = TINY.replace("picture = np.zeros", "raise RuntimeError('no light'); picture = np.zeros")
+    (tmp_path / "tiny_line.py").write_text(broken)
+    monkeypatch.setenv("MUJOCO_GL", "egl")  # so that one is tried and not all
+    assert drawing("tiny_line:Line-v0").problem == "MUJOCO_GL=egl: RuntimeError: no light"
+    with pytest.raises(
+        DataError, match=r"cannot be drawn on this machine \(MUJOCO_GL=egl: RuntimeError: no light\)"
+    ) as problem:
+        main([str(line_run), "--gif", str(tmp_path / "line.gif")])
+    assert "\n" not in str(problem.value)
+    assert not (tmp_path / "line.gif").exists()
+
+
+def test_films_run_at_the_speed_of_the_environment() -> None:
+    assert pace(125) == (5, 40)  # hopper
+    assert pace(20) == (1, 50)  # halfcheetah
+    assert pace(1000) == (40, 40)
+    assert pace(30) == (1, 30)
+
+
+def test_mistakes_are_answered_in_one_line(line_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in (
+        ([str(tmp_path / "nowhere")], "no config.json"),
+        ([str(line_run), "--gif", "film.mp4"], "name it film.gif"),
+    ):
+        with pytest.raises(DataError, match=message):
+            main(arguments)
+    for arguments in ([], [str(line_run), "--episodes", "0"], [str(line_run), "--seed", "-1"]):
+        assert main(arguments) == 2
+    assert main(["--help"]) == 0
+    assert "--gif" in capsys.readouterr().out
+
+    described = json.loads((line_run / "config.json").read_text())
+    for change, message in (
+        ({"env": "Nothing-v0"}, "Nothing-v0"),
+        ({"env": "CartPole-v1"}, r"shape \(4,\), the policy wants 3 numbers"),
+        ({"env": ""}, "damaged"),
+    ):
+        (line_run / "config.json").write_text(json.dumps(described | change))
+        with pytest.raises(DataError, match=message):
+            main([str(line_run)])
+    (line_run / "config.json").write_text("{")
+    with pytest.raises(DataError, match="damaged"):
+        main([str(line_run)])
+    (line_run / "config.json").write_text(json.dumps(described))
+    (line_run / FILE).unlink()
+    with pytest.raises(DataError, match="holds no policy"):
+        main([str(line_run)])
+
+
+HOPPER = """
+import sys, numpy as np
+from pathlib import Path
+from arb.film import film
+print(*film("arb/hopper-v2", lambda obs: np.zeros(3), 0, Path(sys.argv[1])))
+"""
+
+
+def test_a_broken_graphics_library_is_said_in_one_line(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "mujoco.py").write_text("raise AttributeError('no light')")
+    paths, arguments = [str(tmp_path)], [str(finished)]
+    code = f"import sys; sys.path[:0] = {paths!r}; from arb.eval_cli import main; main({arguments!r})"
+    environment = {**os.environ, "MUJOCO_GL": "osmesa"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    message = "MuJoCo does not start (no light); MUJOCO_GL=osmesa names what this machine lacks: unset it"
+    assert done.stderr.rstrip().endswith(message)
+
+
+@pytest.mark.slow
+def test_film_of_a_robot(tmp_path: Path) -> None:
+    if drawing("arb/hopper-v2").backend is None:
+        pytest.skip("no OpenGL on this machine")
+    path = tmp_path / "hopper.gif"
+    done = subprocess.run([sys.executable, "-c", HOPPER, str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "EGLError" not in done.stderr
+    with Image.open(path) as picture:
+        assert picture.size == (320, 320)
+        assert picture.n_frames > 3
+        assert np.asarray(picture.convert("L")).std() > 5
