@@ -52,6 +52,8 @@ class Problem:
         family = family_of(config.task)
         shaping = fit(rule_for(config.agent, family), data.columns)
         actions = ActionMap(_made(env).action_space)
+        if actions.discrete and getattr(config.settings, "actions", "continuous") != "discrete":
+            raise DataError(f"{env} has discrete actions: add settings.actions=discrete, which the agent iql knows")
         dataset = shaping.dataset(data.columns)
         dataset["actions"] = actions.to_agent(np.asarray(dataset["actions"]))
         reference = task.reference if task else env_reference(env)
@@ -131,9 +133,9 @@ def _flat(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def _made(env: str, shaping: Shaping | None = None) -> gymnasium.Env[Any, Any]:
-    from arb.envs import make
-
     try:
+        from arb.envs import make
+
         return make(env, shaping)
-    except ValueError as problem:
-        raise DataError(str(problem)) from None
+    except (ValueError, AttributeError) as problem:  # the latter from MuJoCo, where MUJOCO_GL names what is not there
+        raise DataError(f"{problem} (`arb doctor` checks this machine)") from None

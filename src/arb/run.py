@@ -30,6 +30,7 @@ from arb.checkpoint import newest_checkpoint, read_json, write_checkpoint, write
 from arb.collector import Collector
 from arb.config import Config
 from arb.evaluate import evaluate
+from arb.export import export_policy
 from arb.picture import learning_curve
 from arb.pretrained import Pretrained
 from arb.problem import Problem
@@ -144,6 +145,7 @@ class _Run:
         )
         self._drive(state, chunks, asked_to_stop)
         self._save(state)
+        export_policy(state.agent.actor, self.problem.shaping, self.problem.actions, self.folder)
 
     def _drive(self, state: _State, chunks: Iterator[Progress], asked_to_stop: Callable[[], bool]) -> None:
         """Let a phase run: record every chunk, evaluate when due, save now and then."""

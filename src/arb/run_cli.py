@@ -91,7 +91,7 @@ def _run(options: argparse.Namespace) -> None:
         print("finished before:")
     print(f"pre-trained {described({'score': result.pretrained})}")
     print(
-        f"fine-tuned  {described({'score': result.last})} (best {result.best:.1f}, lost at the switch {result.drop:.1f})"
+        f"fine-tuned  {described({'score': result.last})}; best {result.best:.1f}, lost at the switch {result.drop:.1f}"
     )
     print(f"picture     {folder / 'curve.png'}")
 

@@ -1,0 +1,52 @@
+"""A run that is killed again and again ends in the same bytes as one that was left alone."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.runs import tiny
+
+PROGRAM = Path(tiny.__file__)
+PAIRS = [(agent, strategy) for agent in ("iql", "calql") for strategy in ("naive", "parallel", "top_n", "berb", "arb")]
+MOMENTS = [
+    # each counted from where the run was resumed; a row is what one pair of agent and strategy goes through
+    [("update", 2), ("collect", 13), ("refresh", 2), ("checkpoint", 2)],
+    [("evaluate", 2), ("checkpoint", 1), ("collect", 31), ("update", 1)],
+    [("checkpoint", 3), ("switch", 1), ("table", 1), ("refresh", 2)],
+    [("table", 3), ("update", 1), ("collect", 7), ("evaluate", 1)],
+    [("evaluate", 1), ("update", 2), ("refresh", 1), ("checkpoint", 4)],
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    tiny.write_data(folder / "data.npz")
+    return folder
+
+
+def start(folder: Path, *arguments: object) -> int:
+    command = [sys.executable, str(PROGRAM), str(folder), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode
+
+
+def outcome(folder: Path) -> dict[str, bytes]:
+    newest = sorted((folder / "checkpoint").iterdir())[-1]
+    files = [folder / "metrics.csv", folder / "eval.csv", newest / "agent.safetensors", newest / "state.json"]
+    return {path.name: path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize(("agent", "strategy"), PAIRS)
+def test_a_killed_run_ends_in_the_same_bytes(place, agent, strategy):
+    whole, killed = (place / name / f"{agent}-{strategy}" for name in ("whole", "killed"))
+    assert start(whole, agent, strategy) == 0
+    deaths = [start(killed, agent, strategy, *moment) for moment in MOMENTS[PAIRS.index((agent, strategy)) % 5]]
+    assert deaths.count(-signal.SIGKILL) >= 3  # a moment may not come any more when a run is near its end
+    assert start(killed, agent, strategy) == 0
+    assert outcome(killed) == outcome(whole)
+    assert (killed / "DONE").exists()

@@ -1,0 +1,105 @@
+"""A run so small that it can be killed many times, as a program: `python tiny.py FOLDER AGENT STRATEGY [WHERE N]`.
+
+With WHERE and N the process kills itself with SIGKILL at the N-th call of that function.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import gymnasium
+import jax
+import numpy as np
+
+SMALL = {
+    "schedule.pretrain": 40,
+    "schedule.online": 60,
+    "schedule.collect": 20,
+    "schedule.updates": 20,
+    "schedule.refresh": 20,
+    "schedule.batch": 16,
+    "evaluation.every": 40,
+    "evaluation.episodes": 2,
+    "replay.keep": 300,
+}
+NETWORKS = {
+    "iql": {"settings.hidden": (8, 8)},
+    "pex": {"settings.hidden": (8, 8)},
+    "famo2o": {"settings.hidden": (8, 8)},
+    "calql": {"settings.policy_hidden": (8,), "settings.critic_hidden": (8,), "settings.actions": 2},
+}
+
+
+def write_data(path: Path) -> None:
+    """Random steps of Pendulum."""
+    env, rng = gymnasium.make("Pendulum-v1", max_episode_steps=40), np.random.default_rng(0)
+    columns: dict[str, list] = {k: [] for k in ("observations", "actions", "rewards", "terminals", "timeouts")}
+    for episode in range(20):
+        obs, over = env.reset(seed=episode)[0], False
+        while not over:
+            action = rng.uniform(-2, 2, 1).astype(np.float32)
+            following, reward, terminated, over, _ = env.step(action)
+            for column, value in zip(columns.values(), (obs, action, reward, terminated, over), strict=True):
+                column.append(value)
+            obs = following
+    np.savez(path, **{name: np.array(values) for name, values in columns.items()})
+
+
+def config_of(data: Path, agent: str, strategy: str):
+    from arb.config import configure
+
+    return configure(
+        task=str(data), env="Pendulum-v1", agent=agent, strategy=strategy, overrides=SMALL | NETWORKS[agent]
+    )
+
+
+def die_at(where: str, number: int) -> None:
+    """Make the N-th call of a function the last thing this process does."""
+    import arb.checkpoint
+    import arb.record
+    import arb.run
+    import arb.train
+    from arb.buffer.replay import ReplayBuffer
+    from arb.collector import Collector
+
+    places = {
+        "update": (arb.train, "learn"),
+        "collect": (ReplayBuffer, "add_batch"),  # between two steps in the environment
+        "refresh": (ReplayBuffer, "refresh"),
+        "evaluate": (arb.run, "evaluate"),
+        "checkpoint": (arb.checkpoint, "_sum"),  # files are there, the checkpoint is not complete
+        "table": (arb.record.Table, "add"),
+        "switch": (Collector, "__init__"),
+    }
+    owner, name = places[where]
+    function, calls = getattr(owner, name), 0
+
+    def dying(*args, **kwargs):
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **kwargs)
+
+    setattr(owner, name, dying)
+
+
+def main() -> None:
+    folder, agent, strategy = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    jax.config.update("jax_compilation_cache_dir", str(folder.parent.parent / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    if len(sys.argv) > 4:
+        die_at(sys.argv[4], int(sys.argv[5]))
+    from arb.run import run
+
+    run(config_of(folder.parent.parent / "data.npz", agent, strategy), folder, save_every=0.0)
+
+
+if __name__ == "__main__":
+    main()
