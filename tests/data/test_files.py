@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_columns import lengths_of, walk, without
 
 from arb.buffer.errors import DataError
 from arb.data import DataWarning, fingerprint, load, read
@@ -21,20 +20,7 @@ from arb.data.files import whole, write_npz
 from arb.data.hdf5 import write_hdf5
 from arb.data.load import locate
 
-Columns = dict[str, Any]
-
-
-def as_hdf5(path: Path, columns: Columns) -> Path:
-    with h5py.File(path, "w") as file:
-        for name, column in columns.items():
-            file[name] = column
-    return path
-
-
-def as_npz(path: Path, columns: Columns) -> Path:
-    np.savez(path, **columns)
-    return path
-
+from .recordings import Columns, as_hdf5, as_npz, lengths_of, walk, without
 
 WRITERS: list[tuple[str, Callable[[Path, Columns], Path]]] = [("data.hdf5", as_hdf5), ("data.npz", as_npz)]
 formats = pytest.mark.parametrize(("name", "write"), WRITERS)
