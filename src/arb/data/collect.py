@@ -24,8 +24,8 @@ from arb.data.rollout import Dataset, action_bounds, flat_env, random_actor, res
 
 MEDIUM = 1 / 3
 """A medium policy has come a third of the way to the best (D4RL's definition)."""
-MIXED: tuple[float | None, ...] = (None, 0.1, 0.25, 0.5, 0.75, 1.0)
-"""Stages of a mixed set, each with the same number of rows: random, then policies about this far to the best."""
+MIXED: tuple[tuple[float | None, int], ...] = ((None, 1), (0.1, 1), (0.25, 1), (0.5, 1), (0.75, 2), (1.0, 2))
+"""Stages of a mixed set: random, then policies about this far on the way to the best; and their shares of the rows."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,11 @@ def _medium_expert(request: Request) -> tuple[Dataset, str]:
 
 
 def _mixed(request: Request) -> tuple[Dataset, str]:
-    rows, parts, stories = -(-request.steps // len(MIXED)), [], []
-    for stage, fraction in enumerate(MIXED):
+    unit, parts, stories = request.steps // sum(share for _, share in MIXED), [], []
+    for stage, (fraction, share) in enumerate(MIXED):
         step = None if fraction is None else _run(request).nearest(fraction)
         story = "uniformly random actions" if step is None else _snapshot(request, step)
-        parts.append(_rollout(request, step, rows, f"stage {stage + 1} of {len(MIXED)}", stage))
+        parts.append(_rollout(request, step, share * unit, f"stage {stage + 1} of {len(MIXED)}", stage))
         stories.append(f"{len(parts[-1]['rewards'])} rows of {story}")
     return _joined(parts), "; then ".join(stories)
 
