@@ -7,20 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_columns import walk, without
 
 from arb.data import Audit, audit
 
-LENGTHS = [12, 9, 12, 7, 12, 8, 12]
-"""Five of them cut off by a time limit of 12."""
-
-
-def sound() -> dict[str, Any]:
-    raw = walk(LENGTHS)
-    ends = np.cumsum(LENGTHS) - 1
-    raw["terminals"][ends] = np.array(LENGTHS) < 12
-    raw["timeouts"] &= ~raw["terminals"]
-    return raw
+from .recordings import LENGTHS, sound, walk, without
 
 
 def found(result: Audit, level: str) -> set[str]:

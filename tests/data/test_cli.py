@@ -5,11 +5,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from test_audit import sound
-from test_files import as_npz
 
 from arb.data.cli import main
 from arb.data.info import histogram
+
+from .recordings import as_npz, sound
 
 
 def test_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_medium_is_a_third_of_the_way() -> None:
     history = [(10, 0.0), (20, 31.0), (30, 34.0), (40, 99.0), (50, 60.0)]
     run = Run(plan(400), Path(), history)
     assert run.reaches(1 / 3) == 30
+    assert run.nearest(0.5) == 50
     assert run.best() == 40
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,34 +15,7 @@ from arb.data import DataWarning, borders, episode_returns, fingerprint, load, r
 from arb.data.columns import finish
 from arb.data.starts import unknown_starts, widening
 
-
-def walk(lengths: list[int], seed: int = 0, dim: int = 3) -> dict[str, Any]:
-    """Episodes of a random walk that starts near the origin and drifts away from it."""
-    rng = np.random.default_rng(seed)
-    parts = []
-    for length in lengths:
-        steps = rng.uniform(0.5, 1.5, (length, dim))
-        parts.append(np.concatenate([rng.uniform(-0.1, 0.1, (1, dim)), steps]).cumsum(0).astype(np.float32))
-    ends = np.cumsum(lengths) - 1
-    rows = sum(lengths)
-    return {
-        "observations": np.concatenate([part[:-1] for part in parts]),
-        "next_observations": np.concatenate([part[1:] for part in parts]),
-        "actions": rng.uniform(-1, 1, (rows, 2)).astype(np.float32),
-        "rewards": rng.normal(size=rows).astype(np.float32),
-        "terminals": np.zeros(rows, bool),
-        "timeouts": np.isin(np.arange(rows), ends),
-    }
-
-
-def lengths_of(columns: dict[str, Any]) -> list[int]:
-    first, stop = borders(columns)
-    return list(stop - first)
-
-
-def without(columns: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {key: value for key, value in columns.items() if key not in names}
-
+from .recordings import lengths_of, walk, without
 
 episodes = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 
@@ -196,3 +168,11 @@ def test_antmaze_sets_without_next_observations(shared_data: Path, name: str, co
     columns = read(shared_data / "d4rl-like" / f"{name}.hdf5").columns
     assert lengths_of(columns) == [length] * count
     assert columns["terminals"].sum() > 10_000
+
+
+def test_the_seam_of_two_recordings_is_found_without_a_flag() -> None:
+    """Medium-expert sets are two files in one; the first may stop in the middle of an episode."""
+    parts = [walk([9, 4], seed=1), walk([6, 8], seed=2)]
+    raw = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    raw["timeouts"][12] = False
+    assert lengths_of(load(raw)) == [9, 4, 6, 8]

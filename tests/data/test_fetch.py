@@ -106,6 +106,14 @@ def test_another_file_is_refused_and_not_kept(server: Server, cache: Path) -> No
     assert list(cache.iterdir()) == []
 
 
+def test_what_a_bad_server_left_behind_does_not_spoil_the_next(server: Server, cache: Path) -> None:
+    task = task_at(server)
+    cache.mkdir()
+    (cache / f"{task.file}.part").write_bytes(b"<html>This domain is for sale</html>")
+    assert fetch(task).read_bytes() == CONTENT
+    assert server.served == ["bytes=36-", None]
+
+
 def test_a_wrong_file_of_the_users_is_named_and_left(server: Server) -> None:
     task = task_at(server)
     cached(task).parent.mkdir()

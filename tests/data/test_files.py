@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_columns import lengths_of, walk, without
 
 from arb.buffer.errors import DataError
 from arb.data import DataWarning, fingerprint, load, read
@@ -21,20 +20,7 @@ from arb.data.files import whole, write_npz
 from arb.data.hdf5 import write_hdf5
 from arb.data.load import locate
 
-Columns = dict[str, Any]
-
-
-def as_hdf5(path: Path, columns: Columns) -> Path:
-    with h5py.File(path, "w") as file:
-        for name, column in columns.items():
-            file[name] = column
-    return path
-
-
-def as_npz(path: Path, columns: Columns) -> Path:
-    np.savez(path, **columns)
-    return path
-
+from .recordings import Columns, as_hdf5, as_npz, lengths_of, walk, without
 
 WRITERS: list[tuple[str, Callable[[Path, Columns], Path]]] = [("data.hdf5", as_hdf5), ("data.npz", as_npz)]
 formats = pytest.mark.parametrize(("name", "write"), WRITERS)
@@ -198,8 +184,6 @@ def test_the_line_names_the_field(
     tmp_path: Path, name: str, write: Callable[[Path, Columns], Path], column: str, mutation: str
 ) -> None:
     raw = walk([6, 5])
-    if mutation == "nan" and raw[column].dtype == bool:
-        pytest.skip("a flag made of NaN is a float column, see 'twos'")
     path = write(tmp_path / name, {**raw, column: MUTATIONS[mutation](raw[column])})
     with pytest.raises(DataError, match=column if mutation != "no rows" else "observations"):
         read(path)
@@ -258,3 +242,16 @@ def test_a_pickle_is_never_opened(tmp_path: Path) -> None:
     np.savez(path, **{**walk([5]), "rewards": np.array([print] * 5, object)})
     with pytest.raises(DataError, match=r"evil\.npz: rewards"):
         load(path)
+
+
+def test_loading_takes_less_than_twice_the_data(tmp_path: Path) -> None:
+    """The promise of `benchmarks/load_million.py`, at a tenth of its size."""
+    import tracemalloc
+
+    raw = walk([1000] * 100, dim=17)
+    write_hdf5(tmp_path / "x.hdf5", raw, {})
+    tracemalloc.start()
+    load(tmp_path / "x.hdf5")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * sum(column.nbytes for column in raw.values())

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from test_columns import walk
 
 from arb.data import Reference, Shaping, fit, load, normalised, rule_for
 from arb.data.shaping import RULES, Rule, moments, return_scale
+
+from .recordings import walk
 
 
 def test_states_by_hand() -> None:

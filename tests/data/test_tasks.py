@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from arb.data import TASKS, find_task
-from arb.data.tasks import PAPER, env_reference
+from arb.data.tasks import PAPER, env_reference, family_of
 
 
 def test_the_papers_tasks_are_there() -> None:
@@ -46,6 +46,12 @@ def test_names() -> None:
     with pytest.raises(KeyError, match="did you mean antmaze-large-play-v2"):
         find_task("antmaze-large-play-v0")
     assert env_reference("Hopper-v5") is None
+    assert env_reference("arb/antmaze-large-v2") == (0, 1)
+    assert [family_of(env) for env in ("arb/antmaze-large-v2", "arb/hopper-v2", "Hopper-v5")] == [
+        "antmaze",
+        "locomotion",
+        "other",
+    ]
 
 
 def test_importing_data_imports_numpy_only() -> None:

@@ -95,6 +95,11 @@ def test_reward_and_end_only_at_the_goal(umaze: AntMaze, distance: float, succes
     assert (reward, terminated, truncated, info["success"]) == (float(success), success, False, success)
 
 
+def test_the_goal_is_marked_where_it_is(umaze: AntMaze) -> None:
+    _, info = umaze.reset(seed=5)
+    np.testing.assert_array_equal(umaze.data.site("goal").xpos[:2], info["goal"])
+
+
 def test_the_rim_of_the_goal_belongs_to_it() -> None:
     assert reached(np.array([0.5, 0.0]), np.zeros(2))
     assert not reached(np.array([np.nextafter(0.5, 1), 0.0]), np.zeros(2))

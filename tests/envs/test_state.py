@@ -19,6 +19,8 @@ ENVIRONMENTS = (
     "Hopper-v5",
     "Pendulum-v1",
     "CartPole-v1",
+    "Blackjack-v1",
+    "FrozenLake-v1",
 )
 
 
@@ -27,9 +29,9 @@ def play(env: gymnasium.Env[Any, Any], steps: int) -> list[Any]:
     trace = []
     for _ in range(steps):
         obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-        trace.append((obs.tolist(), float(reward), terminated, truncated))
+        trace.append((np.asarray(obs).tolist(), float(reward), terminated, truncated))
         if terminated or truncated:
-            trace.append(env.reset()[0].tolist())
+            trace.append(np.asarray(env.reset()[0]).tolist())
     return trace
 
 
@@ -76,3 +78,11 @@ def test_a_state_of_another_model_is_refused() -> None:
     hopper.reset(seed=0)
     with pytest.raises(ValueError, match="another model"):
         restore_state(walker, save_state(hopper))
+
+
+def test_a_state_that_cannot_be_saved_is_said_so() -> None:
+    env = gymnasium.make("Pendulum-v1")
+    env.reset(seed=0)
+    env.unwrapped.world = object()  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match=r"PendulumEnv keeps a object as world.*state_extra"):
+        save_state(env)

@@ -57,10 +57,18 @@ class Run:
         """The step of the best evaluation."""
         return max(self.history, key=lambda entry: entry[1])[0]
 
-    def reaches(self, fraction: float) -> int:
-        """The first step whose return is this fraction of the way from the first evaluation to the best."""
+    def part_way(self, fraction: float) -> float:
+        """The return that lies this fraction of the way from the first evaluation to the best."""
         low, high = self.history[0][1], max(value for _, value in self.history)
-        return next(step for step, value in self.history if value >= low + fraction * (high - low))
+        return low + fraction * (high - low)
+
+    def reaches(self, fraction: float) -> int:
+        """The first step that has come this far."""
+        return next(step for step, value in self.history if value >= self.part_way(fraction))
+
+    def nearest(self, fraction: float) -> int:
+        """The step whose return is nearest to this far."""
+        return min(self.history, key=lambda entry: abs(entry[1] - self.part_way(fraction)))[0]
 
 
 class Session:

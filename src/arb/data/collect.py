@@ -17,14 +17,15 @@ from typing import Any
 
 import numpy as np
 
+import arb
 from arb.data.hdf5 import write_hdf5
 from arb.data.progress import progress
 from arb.data.rollout import Dataset, action_bounds, flat_env, random_actor, rescale, rollout
 
 MEDIUM = 1 / 3
 """A medium policy has come a third of the way to the best (D4RL's definition)."""
-MIXED: tuple[float | None, ...] = (None, 0.1, 0.25, 0.5, 0.75, 1.0)
-"""Stages of a mixed set, each with the same number of rows: random, then policies this far on the way to the best."""
+MIXED: tuple[tuple[float | None, int], ...] = ((None, 1), (0.1, 1), (0.25, 1), (0.5, 1), (0.75, 2), (1.0, 2))
+"""Stages of a mixed set: random, then policies about this far on the way to the best; and their shares of the rows."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def provenance(request: Request, story: str, command: str) -> dict[str, str | in
     box = (
         {"action_low": float(space.low.min()), "action_high": float(space.high.max())} if hasattr(space, "low") else {}
     )
-    packages = ("arb-rl", "gymnasium", "mujoco", "numpy", "jax", "optax")
+    packages = ("gymnasium", "mujoco", "numpy", "jax", "optax")
     return {
         "env": request.env,
         "quality": request.quality,
@@ -69,7 +70,7 @@ def provenance(request: Request, story: str, command: str) -> dict[str, str | in
         "made_by": story,
         "command": command or " ".join(Path(sys.argv[0]).name.split() + sys.argv[1:]),
         **box,
-        "versions": json.dumps({name: _version(name) for name in packages}),
+        "versions": json.dumps({"arb-rl": arb.__version__, **{name: _version(name) for name in packages}}),
     }
 
 
@@ -86,15 +87,16 @@ def _random(request: Request) -> tuple[Dataset, str]:
 
 def _policy(fraction: float, stage: int = 0) -> Callable[[Request], tuple[Dataset, str]]:
     def make(request: Request) -> tuple[Dataset, str]:
-        step, story = _snapshot(request, fraction)
-        return _rollout(request, step, request.steps, request.quality, stage), f"sampled actions of {story}"
+        step = _run(request).best() if fraction >= 1.0 else _run(request).reaches(fraction)
+        story = f"sampled actions of {_snapshot(request, step)}"
+        return _rollout(request, step, request.steps, request.quality, stage), story
 
     return make
 
 
 def _medium_replay(request: Request) -> tuple[Dataset, str]:
-    step, story = _snapshot(request, MEDIUM)
-    return _replay(request, step), f"everything SAC did in training, from the first step to {story}"
+    step = _run(request).reaches(MEDIUM)
+    return _replay(request, step), f"everything SAC did in training, from the first step to {_snapshot(request, step)}"
 
 
 def _full_replay(request: Request) -> tuple[Dataset, str]:
@@ -115,10 +117,11 @@ def _medium_expert(request: Request) -> tuple[Dataset, str]:
 
 
 def _mixed(request: Request) -> tuple[Dataset, str]:
-    rows, parts, stories = -(-request.steps // len(MIXED)), [], []
-    for stage, fraction in enumerate(MIXED):
-        step, story = (None, "uniformly random actions") if fraction is None else _snapshot(request, fraction)
-        parts.append(_rollout(request, step, rows, f"stage {stage + 1} of {len(MIXED)}", stage))
+    unit, parts, stories = request.steps // sum(share for _, share in MIXED), [], []
+    for stage, (fraction, share) in enumerate(MIXED):
+        step = None if fraction is None else _run(request).nearest(fraction)
+        story = "uniformly random actions" if step is None else _snapshot(request, step)
+        parts.append(_rollout(request, step, share * unit, f"stage {stage + 1} of {len(MIXED)}", stage))
         stories.append(f"{len(parts[-1]['rewards'])} rows of {story}")
     return _joined(parts), "; then ".join(stories)
 
@@ -143,11 +146,9 @@ def _run(request: Request) -> Any:
         return train(plan, request.folder, lambda step, _: tell(step))
 
 
-def _snapshot(request: Request, fraction: float) -> tuple[int, str]:
-    run = _run(request)
-    step = run.best() if fraction >= 1.0 else run.reaches(fraction)
-    value = dict(run.history)[step]
-    return step, f"SAC (seed {request.seed}) after {step} steps, whose mode returned {value:.0f} on average"
+def _snapshot(request: Request, step: int) -> str:
+    value = dict(_run(request).history)[step]
+    return f"SAC (seed {request.seed}) after {step} steps, whose mode returned {value:.0f} on average"
 
 
 def _rollout(request: Request, step: int | None, rows: int, label: str, stage: int = 0) -> Dataset:

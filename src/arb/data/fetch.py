@@ -43,14 +43,26 @@ def fetch(task: Task, mirrors: tuple[str, ...] = ()) -> Path:
     failures = []
     for url in (*(f"{mirror.rstrip('/')}/{task.file}" for mirror in mirrors), *task.urls):
         try:
-            download(url, part, task.size, task.name)
-            check(part, task)
+            _complete(url, part, task)
         except (OSError, http.client.HTTPException, DataError) as problem:
             failures.append(f"{url.split('/')[2]}: {problem}")
             continue
         part.replace(path)
         return path
     raise DataError(f"{task.name} could not be fetched ({'; '.join(failures)}); put {task.file} at {path}")
+
+
+def _complete(url: str, part: Path, task: Task) -> None:
+    """Download and check; what another server left behind may spoil a resumed file, so that one is tried afresh."""
+    resumed = part.exists()
+    download(url, part, task.size, task.name)
+    try:
+        check(part, task)
+    except DataError:
+        if not resumed:
+            raise
+        download(url, part, task.size, task.name)
+        check(part, task)
 
 
 def download(url: str, part: Path, size: int, label: str) -> None:

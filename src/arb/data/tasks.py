@@ -115,6 +115,11 @@ def find_task(name: str) -> Task:
     raise KeyError(f"no task is called {name!r}: {hint}")
 
 
+def family_of(env: str) -> str:
+    """The family of an environment of this project, `other` for any other."""
+    return next((task.family for task in TASKS.values() if task.env == env), "other")
+
+
 def env_reference(env: str) -> Reference | None:
     """The score reference of an environment of this project, None for any other."""
     return next((task.reference for task in TASKS.values() if task.env == env), None)

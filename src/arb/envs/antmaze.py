@@ -46,8 +46,9 @@ def build_model(maze: Maze) -> Any:
         geom.solimp = SOFTNESS
     drop_margin(spec, "world")
     restore_capsule_inertia(spec)
-    green = [0.1, 0.8, 0.2, 0.6]
-    spec.worldbody.add_site(name="goal", type=mujoco.mjtGeom.mjGEOM_CYLINDER, size=[GOAL_RADIUS, 0.02, 0], rgba=green)
+    # Anywhere but at the origin: a site compiled there is taken to be its body's frame, and cannot be moved.
+    mark = spec.worldbody.add_site(name="goal", type=mujoco.mjtGeom.mjGEOM_CYLINDER, pos=[1, 1, 0.03])
+    mark.size, mark.rgba = [GOAL_RADIUS, 0.02, 0], [0.1, 0.8, 0.2, 0.6]
     return spec.compile()
 
 

@@ -67,18 +67,25 @@ def restore_capsule_inertia(spec: Any) -> None:
     total, spec.compiler.settotalmass = spec.compiler.settotalmass, -1.0  # deprecated: compiling with it warns
     model = spec.compile()
     old = {}
-    for number, body in enumerate(spec.bodies):
+    bodies = _in_compiled_order(spec.worldbody)
+    for number, body in enumerate(bodies):
         capsules = [geom for geom in body.geoms if geom.type == mujoco.mjtGeom.mjGEOM_CAPSULE]
         if capsules and len(capsules) != len(body.geoms):
             raise ValueError(f"body {body.name!r} mixes capsules with other shapes, which no D4RL model does")
         if capsules:
-            old[number] = combine([_cylinder(model, geom.id, geom.density) for geom in capsules])
+            first = model.body_geomadr[number]
+            old[number] = combine([_cylinder(model, first + i, geom.density) for i, geom in enumerate(capsules)])
     scale = total / sum(part.mass for part in old.values()) if total > 0 else 1.0
     for number, part in old.items():
-        body = spec.bodies[number]
+        body = bodies[number]
         body.explicitinertial = True
         body.mass, body.ipos, body.fullinertia = scale * part.mass, part.centre, _six_numbers(scale * part.matrix)
     spec.compiler.inertiafromgeom = mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_AUTO
+
+
+def _in_compiled_order(body: Any) -> list[Any]:
+    """A body and all below it, depth first: the numbers that bodies get (`spec.bodies` is ordered so only lately)."""
+    return [body, *(below for child in body.bodies for below in _in_compiled_order(child))]
 
 
 def _cylinder(model: Any, geom: int, density: float) -> Inertia:

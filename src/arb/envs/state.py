@@ -10,9 +10,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 State = dict[str, Any]
 PLAIN = (bool, int, float, str, type(None))
+CONSTANT = (dict, gymnasium.Space, EnvSpec, np.random.Generator)
+DRAWING = ("screen", "clock", "surf", "isopen", "renderer")
+"""Where Gymnasium's environments keep their windows."""
 
 
 def save_state(env: gymnasium.Env[Any, Any]) -> State:
@@ -42,7 +46,7 @@ def restore_state(env: gymnasium.Env[Any, Any], state: State) -> None:
     if "mujoco" in state:
         _set_integration_state(inner, np.asarray(state["mujoco"], np.float64))
     for name, value in state.get("attributes", {}).items():
-        setattr(inner, name, np.asarray(value["array"], value["dtype"]) if isinstance(value, dict) else value)
+        setattr(inner, name, _decode(value))
     if "extra" in state:
         inner.restore_extra(state["extra"])
     inner.np_random.bit_generator.state = state["random"]
@@ -83,18 +87,43 @@ def _generator_state(generator: np.random.Generator) -> dict[str, Any]:
 
 
 def _plain_attributes(inner: Any) -> dict[str, Any]:
-    """Numbers, strings and arrays held by an environment; spaces, windows and the like are made by its constructor."""
+    """Numbers, arrays and lists held by an environment; what a constructor makes once (dicts, spaces) is left out."""
     attributes: dict[str, Any] = {}
     for name, value in vars(inner).items():
-        if isinstance(value, PLAIN) and not name.startswith("__"):
-            attributes[name] = value
-        elif isinstance(value, np.generic):
-            attributes[name] = value.item()
-        elif isinstance(value, np.ndarray):
-            attributes[name] = {"array": value.tolist(), "dtype": str(value.dtype)}
-        elif isinstance(value, tuple) and all(isinstance(entry, float | int | np.generic) for entry in value):
-            attributes[name] = {"array": np.asarray(value).tolist(), "dtype": str(np.asarray(value).dtype)}
+        if name in DRAWING or isinstance(value, CONSTANT) or callable(value):
+            continue
+        try:
+            attributes[name] = _encode(value)
+        except TypeError:
+            raise ValueError(
+                f"{type(inner).__name__} keeps a {type(value).__name__} as {name}, which cannot be saved: "
+                "let it define state_extra() and restore_extra(extra)"
+            ) from None
     return attributes
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
+        return {"array": value.tolist(), "dtype": str(value.dtype)}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "SU":
+        return {"array": value.astype("U").tolist(), "dtype": str(value.dtype)}
+    if isinstance(value, tuple):
+        return {"tuple": [_encode(entry) for entry in value]}
+    if isinstance(value, list):
+        return [_encode(entry) for entry in value]
+    if isinstance(value, PLAIN):
+        return value
+    raise TypeError
+
+
+def _decode(saved: Any) -> Any:
+    if isinstance(saved, dict) and "array" in saved:
+        return np.asarray(saved["array"]).astype(saved["dtype"])
+    if isinstance(saved, dict):
+        return tuple(_decode(entry) for entry in saved["tuple"])
+    return [_decode(entry) for entry in saved] if isinstance(saved, list) else saved
 
 
 def _elapsed(env: gymnasium.Env[Any, Any]) -> list[int | None]:

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from arb.data import audit, bundled_names, episode_returns, normalised, read
+from arb.data.load import BUNDLED
+from arb.data.tasks import env_reference
+
+pytest.importorskip("h5py")
+
+
+def test_there_is_one_to_learn_from_and_one_for_tests() -> None:
+    assert bundled_names() == ["hopper-mixed", "hopper-tiny"]
+    assert sum(path.stat().st_size for path in BUNDLED.iterdir()) < 5_000_000
+
+
+@pytest.mark.parametrize("name", bundled_names())
+def test_they_are_sound_and_say_how_they_were_made(name: str) -> None:
+    assert audit(f"bundled:{name}").verdict == "sound"
+    attributes = read(f"bundled:{name}").attributes
+    assert attributes["env"] == "arb/hopper-v2"
+    assert attributes["command"].startswith("arb data collect arb/hopper-v2 ")
+    assert f"--out {name}.hdf5" in attributes["command"]
+    assert "mujoco" in attributes["versions"]
+    assert attributes["made_by"]
+
+
+def test_the_mixed_set_is_poor_on_average_and_has_a_few_very_good_episodes() -> None:
+    data = read("bundled:hopper-mixed")
+    reference = env_reference("arb/hopper-v2")
+    assert reference is not None
+    scores = normalised(episode_returns(data.columns), reference)
+    assert len(data) > 90_000
+    assert scores.mean() < 15
+    assert 20 <= (scores > 85).sum() <= 50
