@@ -90,7 +90,7 @@ def train(agent: Any, buffer: ReplayBuffer, updates: int, seed: int, unroll: int
 
 
 # Online: four agents on Pendulum -------------------------------------------------------------------------------------
-REWARD_SCALE = 0.1
+REWARD_SCALE = 1.0
 SMALL = (64, 64)
 AGENTS: dict[str, tuple[Any, Any, float]] = {
     "IQL": (IQL, IQLConfig(hidden=SMALL), 0.5),

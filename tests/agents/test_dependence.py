@@ -1,7 +1,7 @@
 """Gradients reach exactly the networks they should: what each network's gradient depends on, part by part.
 
-Adam's first moment after one step is a tenth of the gradient. Perturb one part of an agent, update, and compare: the set
-of parts whose gradient changed must be the one in the table, no more and no less.
+Adam's first moment after one step is a tenth of the gradient. Perturb one part of an agent, update, and compare: the
+set of parts whose gradient changed must be the one in the table, no more and no less.
 """
 
 from __future__ import annotations
