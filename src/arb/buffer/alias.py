@@ -55,7 +55,8 @@ def _build(masses: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
     whose last client reaches beyond its stretch then lacks that much itself, and is filled by the next giver.
     """
     n = len(masses)
-    p = masses * (n / masses.sum())
+    p = masses / masses.max()  # first, so that the sum of very small masses keeps its digits
+    p *= n / p.sum()
     lacking, giving = np.flatnonzero(p <= 1.0), np.flatnonzero(p > 1.0)
     keep, alias = p, np.arange(n)
     if len(giving) == 0:  # all equal, up to rounding

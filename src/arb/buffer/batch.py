@@ -23,3 +23,13 @@ class Batch(NamedTuple):
     """0 where the task ended, 1 where it went on or was cut off by a time limit. Multiply your gamma with it."""
     return_to_go: NDArray[np.float32]
     """Discounted Monte-Carlo return from this step on; `-inf` while its episode is open, so `max(q, .)` is q."""
+
+    def reshape(self, shape: tuple[int, ...]) -> Batch:
+        """The same transitions with other leading axes."""
+        return Batch(*(_reshaped(column, shape) for column in self))
+
+
+def _reshaped(column: Any, shape: tuple[int, ...]) -> Any:
+    if isinstance(column, dict):
+        return {key: _reshaped(values, shape) for key, values in column.items()}
+    return column.reshape(*shape, *column.shape[1:])

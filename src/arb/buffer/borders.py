@@ -76,7 +76,7 @@ def _goes_on(data: Transitions, known_ends: NDArray[np.bool_]) -> NDArray[np.boo
         return verdict
     known = np.flatnonzero(known_ends[:-1])
     ordinary = np.flatnonzero(~known_ends[:-1] & ~data.terminated[:-1])
-    floats = [column for column in data.obs.values() if np.issubdtype(column.dtype, np.floating)]
+    floats = [column for column in data.obs.values() if column.dtype.kind == "f"]
     if len(known) == 0 or len(ordinary) == 0 or len(floats) < len(data.obs):
         return verdict
     usual = [_step(column, ordinary).max(0) for column in floats]
@@ -96,7 +96,7 @@ def _step(column: Array, rows: NDArray[np.intp]) -> Array:
 
 def _leaf_differs(a: Array, b: Array, tolerance: float) -> NDArray[np.bool_]:
     a, b = a.reshape(len(a), -1), b.reshape(len(b), -1)
-    if not np.issubdtype(a.dtype, np.floating):
+    if a.dtype.kind != "f":
         return np.asarray((a != b).any(1))
     gap = a - b
     return np.asarray(np.einsum("ij,ij->i", gap, gap) > tolerance**2)

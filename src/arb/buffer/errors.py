@@ -15,7 +15,7 @@ class DataError(ValueError):
 
 def refuse_non_finite(name: str, column: Array, first_row: int = 0) -> None:
     """Raise a `DataError` that names the first row in which a float column is nan or infinite."""
-    if not np.issubdtype(column.dtype, np.inexact) or np.isfinite(column).all():
+    if column.dtype.kind not in "fc" or np.isfinite(column).all():
         return
     row = int(np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(1))[0])
     raise DataError(

@@ -27,8 +27,8 @@ Likelihood = Literal["standard", "density"]
 Score = Callable[[Any, Any], Any]
 """`(obs, action) -> log-likelihood per row`; gets NumPy arrays, may return NumPy, JAX or torch arrays."""
 
-BOUNDARY = 1e-6
-"""Actions of a squashed policy are clamped to ±(1 - BOUNDARY) before atanh: the value of the paper's release."""
+EDGE = float(np.float32(1.0 - 1e-6))
+"""Actions of a squashed policy are clamped to ±EDGE before atanh: the paper's release does so, in float32."""
 
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
@@ -69,11 +69,11 @@ def tanh_gaussian_log_likelihood(
     """Log-likelihood of actions of shape (..., d) in [low, high] under a tanh-squashed diagonal Gaussian.
 
     `mean` and `log_std` belong to the Gaussian before squashing. Actions at the boundary are clamped here, once, to
-    `BOUNDARY` from it, so that every framework's policy gives the same score.
+    `EDGE`, so that every framework's policy gives the same score.
     """
     half = (np.asarray(high, np.float64) - np.asarray(low, np.float64)) / 2.0
     unit = (np.asarray(action, np.float64) - np.asarray(low, np.float64)) / half - 1.0
-    pre_tanh = np.arctanh(np.clip(unit, -1.0 + BOUNDARY, 1.0 - BOUNDARY))
+    pre_tanh = np.arctanh(np.clip(unit, -EDGE, EDGE))
     gaussian = gaussian_log_likelihood(pre_tanh, mean, log_std, likelihood)
     if _is_standard(likelihood):
         return gaussian

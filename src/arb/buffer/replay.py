@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arb.buffer.batch import Array, Batch, Obs
-from arb.buffer.borders import JUMP, Rule, differs, episode_ends
-from arb.buffer.dataset import Transitions, check_dataset
+from arb.buffer.borders import JUMP, Rule, differs
+from arb.buffer.dataset import check_dataset
 from arb.buffer.diagnostics import describe
 from arb.buffer.errors import DataError, refuse_out_of_bounds
 from arb.buffer.ledger import Ints, Ledger
@@ -26,6 +26,7 @@ from arb.buffer.scoring import CHUNK, score_all, score_some
 from arb.buffer.statefile import read_state, write_state
 from arb.buffer.steps import Steps, check_steps, one_row
 from arb.buffer.storage import Storage
+from arb.buffer.trajectories import usable_trajectories
 
 _FORMAT = 1
 
@@ -36,7 +37,7 @@ class Loaded(NamedTuple):
     rows: int
     trajectories: int
     dropped: int
-    """Last steps of cut-off trajectories that cannot be bootstrapped, as the data does not hold where they led."""
+    """Last steps of cut-off trajectories; the data does not hold where they led, so they cannot be bootstrapped."""
 
 
 class ReplayBuffer:
@@ -112,43 +113,22 @@ class ReplayBuffer:
     def load(self, dataset: Mapping[str, Any], *, online: bool = False) -> Loaded:
         """Append a dataset: a dict of arrays with D4RL's keys, see `arb.buffer.dataset.check_dataset`."""
         data = check_dataset(dataset)
-        ends = episode_ends(data, self.borders)
-        dropped = np.zeros(len(data), bool) if data.next_obs is not None else ends & ~data.terminated
-        episode = np.cumsum(ends, dtype=np.int64) - ends
-        lengths = np.bincount(episode[~dropped], minlength=int(episode[-1]) + 1)
-        final = np.flatnonzero(ends)[lengths > 0]
-        lengths = lengths[lengths > 0]
-        rows = int(lengths.sum())
+        past = usable_trajectories(data, self.borders, self.gamma, self.failure_reward)
+        rows = int(past.lengths.sum())
         if rows > self.capacity:
             raise DataError(
                 f"the dataset has {rows} rows but the buffer a capacity of {self.capacity}: make the buffer larger "
                 "(offline rows plus online steps keeps everything), or load less"
             )
         self._refuse_out_of_bounds("dataset['actions']", data.action)
-        returns = return_to_go(data.reward, ends | data.terminated, self.gamma, failure_reward=self.failure_reward)
         with self._lock:
             self.storage.fit(data.obs, data.action)
             if rows:
-                self._append_trajectories(data, ~dropped, lengths, final, returns, online)
-        return Loaded(rows, len(lengths), int(dropped.sum()))
-
-    def _append_trajectories(
-        self, data: Transitions, keep: NDArray[np.bool_], lengths: Ints, final: Ints, returns: Array, online: bool
-    ) -> None:
-        kept: Any = slice(None) if keep.all() else np.flatnonzero(keep)
-        rows, runs = self.ledger.extend(lengths, online=online)
-        self.storage.write(
-            rows,
-            {key: column[kept] for key, column in data.obs.items()},
-            action=data.action[kept],
-            reward=data.reward[kept],
-            terminated=data.terminated[kept],
-            return_to_go=returns[kept],
-        )
-        # Where a trajectory was cut off and its last step dropped, that step's observation is where the rest led.
-        led_to = data.obs if data.next_obs is None else data.next_obs
-        self.storage.write_final(runs, {key: column[final] for key, column in led_to.items()})
-        self.sampler.insert(rows)
+                places, runs = self.ledger.extend(past.lengths, online=online)
+                self.storage.write(places, past.obs, past.columns)
+                self.storage.write_final(runs, past.final)
+                self.sampler.insert(places)
+        return Loaded(rows, len(past.lengths), past.dropped)
 
     def add(
         self,
@@ -206,14 +186,8 @@ class ReplayBuffer:
             self.storage.fit(steps.obs, steps.action)
             begins = self._begins(steps)
             rows, runs = self.ledger.append(steps.envs, begins, online=True)
-            self.storage.write(
-                rows,
-                steps.obs,
-                action=steps.action,
-                reward=steps.reward,
-                terminated=steps.terminated,
-                return_to_go=np.full(len(rows), -np.inf),
-            )
+            columns = {"action": steps.action, "reward": steps.reward, "terminated": steps.terminated}
+            self.storage.write(rows, steps.obs, columns | {"return_to_go": np.full(len(rows), -np.inf)})
             self.storage.write_final(runs, steps.next_obs)
             self.sampler.insert(rows)
             for i in np.flatnonzero(steps.terminated | steps.truncated):
@@ -302,7 +276,7 @@ class ReplayBuffer:
         with self._lock:
             flat = rows.reshape(-1)
             batch = self.storage.take(flat, self.ledger.successors(flat))
-        return batch if rows.ndim == 1 else Batch(*(_reshaped(column, rows.shape) for column in batch))
+        return batch if rows.ndim == 1 else batch.reshape(rows.shape)
 
     def stats(self) -> dict[str, float]:
         """Figures about the sampling distribution; docs/buffer.md explains them. Looks at every row."""
@@ -320,42 +294,32 @@ class ReplayBuffer:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything that decides the future of this buffer to one .npz file."""
         with self._lock:
-            parts = {
-                "ledger": self.ledger.state(),
-                "storage": self.storage.state(len(self)),
-                "sampler": self.sampler.state(),
-            }
             header = {
                 "format": _FORMAT,
                 "sampler": type(self.sampler).__name__,
                 "streams": [stream.bit_generator.state for stream in (self._draws, self._refreshes)],
             }
-            write_state(path, header, {f"{part}/{k}": v for part, state in parts.items() for k, v in state.items()})
+            parts = {
+                "ledger": self.ledger.state(),
+                "storage": self.storage.state(len(self)),
+                "sampler": self.sampler.state(),
+            }
+            write_state(path, header, parts)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue as the buffer that was saved there: the next samples are the ones it would have drawn.
 
         This buffer must have been made with the same arguments; its own content is replaced.
         """
-        header, arrays = read_state(path)
+        header, parts = read_state(path)
         if header.get("format") != _FORMAT or header["sampler"] != type(self.sampler).__name__:
             raise DataError(
                 f"{path} holds a buffer with the sampler {header.get('sampler')} (format {header.get('format')}), "
                 f"this one has {type(self.sampler).__name__} (format {_FORMAT})"
             )
-        parts: dict[str, dict[str, NDArray[Any]]] = {"ledger": {}, "storage": {}, "sampler": {}}
-        for name, array in arrays.items():
-            part, _, key = name.partition("/")
-            parts[part][key] = array
         with self._lock:
             self.ledger.restore(parts["ledger"])
-            self.storage.restore(parts["storage"])
-            self.sampler.restore(parts["sampler"])
+            self.storage.restore(parts.get("storage", {}))
+            self.sampler.restore(parts.get("sampler", {}))
             for stream, state in zip((self._draws, self._refreshes), header["streams"], strict=True):
                 stream.bit_generator.state = state
-
-
-def _reshaped(column: Any, shape: tuple[int, ...]) -> Any:
-    if isinstance(column, dict):
-        return {key: _reshaped(values, shape) for key, values in column.items()}
-    return column.reshape(*shape, *column.shape[1:])

@@ -14,7 +14,7 @@ from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import Score, as_numpy
 from arb.buffer.storage import Storage
 
-CHUNK = 4096
+CHUNK = 2048
 """Rows per call of a score: a 256-wide network then stays in the cache, and a call's overhead is small."""
 
 

@@ -14,16 +14,19 @@ from numpy.typing import NDArray
 
 from arb.buffer.errors import DataError
 
+Arrays = dict[str, NDArray[Any]]
+
 _HEADER = "header.json"
 
 
-def write_state(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write a header (anything JSON can hold) and arrays to one .npz file; an existing one is replaced at once."""
+def write_state(path: str | os.PathLike[str], header: Mapping[str, Any], parts: Mapping[str, Arrays]) -> None:
+    """Write a header (anything JSON can hold) and named groups of arrays to one .npz file, replacing it at once."""
     path = Path(path)
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with unfinished.open("wb") as file:
+            arrays = {f"{part}/{key}": array for part, group in parts.items() for key, array in group.items()}
             np.savez(file, allow_pickle=False, **{_HEADER: text, **arrays})
             file.flush()
             os.fsync(file.fileno())
@@ -32,11 +35,16 @@ def write_state(path: str | os.PathLike[str], header: Mapping[str, Any], arrays:
         unfinished.unlink(missing_ok=True)
 
 
-def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Arrays]]:
     """Read what `write_state` wrote."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        return json.loads(arrays.pop(_HEADER).tobytes()), arrays
+        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            header = json.loads(file[_HEADER].tobytes())
+            parts: dict[str, Arrays] = {}
+            for name in file.files:
+                part, slash, key = name.partition("/")
+                if slash:
+                    parts.setdefault(part, {})[key] = file[name]
+        return header, parts
     except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is not a saved replay buffer, or is damaged: {error}") from None

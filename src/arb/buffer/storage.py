@@ -51,9 +51,9 @@ class Storage:
             if column.shape[1:] != held.shape[1:]:
                 raise DataError(f"{name} has shape {column.shape[1:]} per step, but the buffer holds {held.shape[1:]}")
             if not np.can_cast(column.dtype, held.dtype, "same_kind"):
-                raise DataError(f"{name} has dtype {column.dtype}, which does not fit the buffer's {held.dtype}")
+                raise DataError(f"{name} has dtype {column.dtype}, which does not fit the {held.dtype} that came first")
 
-    def write(self, rows: Ints, obs: Leaves, **columns: Array) -> None:
+    def write(self, rows: Ints, obs: Leaves, columns: dict[str, Array]) -> None:
         """Fill these rows, which are consecutive in the ring."""
         split = min(self.capacity - int(rows[0]), len(rows)) if len(rows) else 0
         for name, values in {**{_obs_key(key): column for key, column in obs.items()}, **columns}.items():

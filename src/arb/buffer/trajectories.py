@@ -1,0 +1,54 @@
+"""A checked dataset as the trajectories a buffer stores: what of it can be used, and where each of them leads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arb.buffer.batch import Array
+from arb.buffer.borders import Rule, episode_ends
+from arb.buffer.dataset import Leaves, Transitions
+from arb.buffer.returns import return_to_go
+
+
+class Trajectories(NamedTuple):
+    """Whole trajectories, row after row."""
+
+    obs: Leaves
+    columns: dict[str, Array]
+    """action, reward, terminated and return_to_go of every row."""
+    lengths: NDArray[np.int64]
+    final: Leaves
+    """Per trajectory, the observation its last step led to."""
+    dropped: int
+    """Last steps of cut-off trajectories that cannot be bootstrapped, as the data does not hold where they led."""
+
+
+def usable_trajectories(data: Transitions, rule: Rule, gamma: float, failure_reward: float | None) -> Trajectories:
+    """Cut a dataset into trajectories and drop the steps that no algorithm could learn from.
+
+    Without next observations, the last step of a cut-off trajectory leads nowhere; it is dropped, as D4RL's own loader
+    does. Its reward still counts in the returns of the steps before, and its observation is where they led.
+    """
+    ends = episode_ends(data, rule)
+    returns = return_to_go(data.reward, ends | data.terminated, gamma, failure_reward=failure_reward)
+    dropped = np.zeros(len(data), bool) if data.next_obs is not None else ends & ~data.terminated
+    kept = np.flatnonzero(~dropped) if dropped.any() else slice(None)
+    trajectory = np.cumsum(ends, dtype=np.int64) - ends
+    lengths = np.bincount(trajectory[kept], minlength=int(trajectory[-1]) + 1)
+    last = np.flatnonzero(ends)[lengths > 0]
+    led_to = data.obs if data.next_obs is None else data.next_obs
+    return Trajectories(
+        obs={key: column[kept] for key, column in data.obs.items()},
+        columns={
+            "action": data.action[kept],
+            "reward": data.reward[kept],
+            "terminated": data.terminated[kept],
+            "return_to_go": returns[kept],
+        },
+        lengths=lengths[lengths > 0],
+        final={key: column[last] for key, column in led_to.items()},
+        dropped=int(dropped.sum()),
+    )

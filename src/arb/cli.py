@@ -1,0 +1,73 @@
+"""The command `arb`: finds the module of a sub-command and hands over; nothing heavy is imported before that."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """A sub-command: the module whose `main(arguments)` runs it, the extra it needs, and what it does."""
+
+    module: str
+    extra: str
+    purpose: str
+
+
+COMMANDS: dict[str, Command] = {}
+
+
+def usage() -> str:
+    """The text of `arb --help`."""
+    from arb import __version__
+
+    lines = [f"  {name:<10} {command.purpose}" for name, command in COMMANDS.items()]
+    text = [
+        f"arb {__version__}: adaptive replay for offline-to-online reinforcement learning",
+        "",
+        "usage: arb COMMAND",
+    ]
+    if lines:
+        text += ["", *lines, "", "`arb COMMAND --help` says more."]
+    return "\n".join(text)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a sub-command and return its exit status."""
+    from arb import DataError, __version__
+
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if arguments else 2
+    name, *rest = arguments
+    if name in ("-V", "--version"):
+        print(__version__)
+        return 0
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean `arb {near[0]}`?" if near else "`arb --help` lists them."
+        print(f"arb: there is no command {name!r}; {hint}", file=sys.stderr)
+        return 2
+    command = COMMANDS[name]
+    try:
+        module = importlib.import_module(command.module)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("arb"):
+            raise
+        print(f"arb {name} needs {missing.name}: pip install 'arb-rl[{command.extra}]'", file=sys.stderr)
+        return 2
+    try:
+        return int(module.main(rest))
+    except DataError as mistake:
+        print(f"arb {name}: {mistake}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"arb {name}: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

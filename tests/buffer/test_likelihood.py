@@ -1,0 +1,187 @@
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import arb
+from arb.buffer.likelihood import (
+    EDGE,
+    as_numpy,
+    categorical_log_likelihood,
+    gaussian_log_likelihood,
+    tanh_gaussian_log_likelihood,
+)
+from arb.buffer.onpolicyness import log_onpolicyness, trajectory_log_weight, transition_log_weight
+
+HALF_LOG_2PI = 0.9189385332046727
+vectors = hnp.arrays(np.float64, (5, 3), elements=st.floats(-3, 3))
+
+
+def relu_network(arrays, prefix, x):
+    depth = sum(key.startswith(f"{prefix}.w") for key in arrays)
+    for layer in range(depth):
+        x = x @ arrays[f"{prefix}.w{layer}"] + arrays[f"{prefix}.b{layer}"]
+        x = np.maximum(x, 0.0) if layer < depth - 1 else x
+    return x
+
+
+# ---- by hand ----------------------------------------------------------------------------------------------------
+
+
+def test_gaussian_by_hand():
+    action, mean, log_std = np.array([[2.0, 1.0]]), np.array([[0.0, 1.0]]), np.log([2.0, 0.5])
+    # z = (1, 0): standard-normal log-densities -½ - c and -c, mean of the two
+    assert gaussian_log_likelihood(action, mean, log_std) == pytest.approx(-0.25 - HALF_LOG_2PI)
+    # sum of both, minus log 2 - log 2 = 0
+    assert gaussian_log_likelihood(action, mean, log_std, "density") == pytest.approx(-0.5 - 2 * HALF_LOG_2PI)
+
+
+def test_tanh_gaussian_by_hand():
+    action = np.tanh([[0.5]])
+    standard = tanh_gaussian_log_likelihood(action, np.zeros((1, 1)), np.zeros(1))
+    density = tanh_gaussian_log_likelihood(action, np.zeros((1, 1)), np.zeros(1), "density")
+    assert standard == pytest.approx(-0.125 - HALF_LOG_2PI)
+    assert density == pytest.approx(-0.125 - HALF_LOG_2PI - np.log(1 - np.tanh(0.5) ** 2))
+
+
+def test_categorical_by_hand():
+    logits = np.log([[0.2, 0.8], [0.5, 0.5]])
+    np.testing.assert_allclose(categorical_log_likelihood(np.array([0, 1]), logits), np.log([0.2, 0.5]))
+    both = np.stack([logits, logits], axis=1)  # two independent choices per row
+    action = np.array([[0, 1], [0, 0]])
+    np.testing.assert_allclose(categorical_log_likelihood(action, both), np.log([0.16, 0.25]) / 2)
+    np.testing.assert_allclose(categorical_log_likelihood(action, both, "density"), np.log([0.16, 0.25]))
+
+
+# ---- properties -------------------------------------------------------------------------------------------------
+
+
+@given(vectors, vectors, hnp.arrays(np.float64, 3, elements=st.floats(-2, 1)))
+def test_standard_is_density_without_the_width_per_dimension(action, mean, log_std):
+    standard = gaussian_log_likelihood(action, mean, log_std)
+    density = gaussian_log_likelihood(action, mean, log_std, "density")
+    np.testing.assert_allclose(standard, (density + log_std.sum()) / 3, atol=1e-9)
+    assert (standard <= -HALF_LOG_2PI + 1e-12).all()
+
+
+@given(st.floats(-1, 1), st.floats(-2, -0.5))
+def test_a_density_integrates_to_one(mean, log_std):
+    edge = np.linspace(-1, 1, 20_001)
+    middle = (edge[1:] + edge[:-1]) / 2
+    density = np.exp(tanh_gaussian_log_likelihood(middle[:, None], np.array([[mean]]), np.array([log_std]), "density"))
+    assert density.sum() * (edge[1] - edge[0]) == pytest.approx(1.0, abs=2e-3)
+
+
+@given(hnp.arrays(np.float64, (4, 6), elements=st.floats(-500, 500)))
+def test_categorical_probabilities_sum_to_one(logits):
+    choices = [np.full(4, k) for k in range(6)]
+    total = sum(np.exp(categorical_log_likelihood(choice, logits)) for choice in choices)
+    np.testing.assert_allclose(total, 1.0)
+
+
+@given(vectors)
+def test_another_action_range_is_a_change_of_units(unit):
+    unit = np.tanh(unit)
+    scaled = 3.0 + 2.0 * unit  # [-1, 1] -> [1, 5]
+    mean, log_std = np.zeros((5, 3)), np.zeros(3)
+    for kind, shift in (("standard", 0.0), ("density", 3 * np.log(2.0))):
+        a = tanh_gaussian_log_likelihood(unit, mean, log_std, kind)
+        b = tanh_gaussian_log_likelihood(scaled, mean, log_std, kind, low=1.0, high=5.0)
+        np.testing.assert_allclose(a, b + shift, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_actions_at_and_beyond_the_boundary_score_as_just_inside(dtype):
+    mean, log_std = np.zeros((1, 1)), np.zeros(1)
+    inside = tanh_gaussian_log_likelihood(np.array([[EDGE]]), mean, log_std)
+    for action in (1.0, 1.0 + 1e-7):
+        at = tanh_gaussian_log_likelihood(np.array([[action]], dtype), mean, log_std)
+        assert np.isfinite(at).all()
+        assert at == pytest.approx(inside)
+
+
+# ---- golden numbers ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["arb_weights_lambda05", "arb_weights_lambda5"])
+def reference(request, golden):
+    with np.load(golden / f"{request.param}.npz") as file:
+        return {name: file[name] for name in file.files}
+
+
+def weights(reference, score, level):
+    low, high, temperature = (float(reference[k]) for k in ("low", "high", "temperature"))
+    log_onp = log_onpolicyness(score, low, high)
+    if level == "transition":
+        return np.exp(transition_log_weight(log_onp, temperature))
+    trajectory = reference["trajectory"]
+    return np.exp(trajectory_log_weight(log_onp, trajectory, trajectory.max() + 1, temperature))[trajectory]
+
+
+def test_parity_with_the_gaussian_reference(reference):
+    mean = np.tanh(relu_network(reference, "gaussian.policy", reference["obs"]))
+    log_std = reference["gaussian.log_std"]
+    score = arb.gaussian_score(lambda obs: (mean, log_std))(reference["obs"], reference["action"])
+    density = arb.gaussian_score(lambda obs: (mean, log_std), "density")(reference["obs"], reference["action"])
+    np.testing.assert_allclose(score, reference["gaussian.score"], rtol=1e-4)
+    np.testing.assert_allclose(density, reference["gaussian.density"], rtol=1e-4)
+    for level in ("trajectory", "transition"):
+        np.testing.assert_allclose(weights(reference, score, level), reference[f"gaussian.weight.{level}"], rtol=1e-4)
+
+
+def test_parity_with_the_tanh_reference(reference):
+    log_std = reference["tanh.log_std_multiplier"] * reference["tanh.raw_log_std"] + reference["tanh.log_std_offset"]
+    policy = (reference["tanh.mean"], np.clip(log_std, -20.0, 2.0))
+    score = arb.tanh_gaussian_score(lambda obs: policy)(reference["obs"], reference["action"])
+    np.testing.assert_allclose(score, reference["tanh.score"], rtol=1e-4)
+    np.testing.assert_allclose(weights(reference, score, "trajectory"), reference["tanh.weight.trajectory"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["hopper_medium-v2", "halfcheetah_medium-v2", "walker2d_medium-v2"])
+def test_density_of_the_behaviour_policy_that_d4rl_recorded(shared_data, name):
+    with h5py.File(shared_data / "d4rl-excerpts" / f"{name}.hdf5") as file:
+        layers = {key: (file[f"metadata/policy/{key}/weight"][()].T, file[f"metadata/policy/{key}/bias"][()])
+                  for key in ("fc0", "fc1", "last_fc", "last_fc_log_std")}  # fmt: skip
+        obs, action = file["observations"][()], file["actions"][()]
+        recorded = file["infos/action_log_probs"][()]
+
+    def policy(x):
+        for key in ("fc0", "fc1"):
+            x = np.maximum(x @ layers[key][0] + layers[key][1], 0.0)
+        mean, log_std = (x @ layers[key][0] + layers[key][1] for key in ("last_fc", "last_fc_log_std"))
+        return mean, np.clip(log_std, -20.0, 2.0)
+
+    ours = arb.tanh_gaussian_score(policy, "density")(obs, action)
+    # Where an action is so close to its bound that float32 lost the digits atanh needs, nothing can be compared.
+    clear = (np.abs(action) < 0.999).all(1)
+    assert clear.mean() > 0.5
+    np.testing.assert_allclose(ours[clear], recorded[clear], atol=1e-3)
+
+
+# ---- what is refused --------------------------------------------------------------------------------------------
+
+
+def test_a_deterministic_policy_is_refused_with_a_way_out():
+    score = arb.gaussian_score(lambda obs: (np.zeros((2, 1)), np.full(1, -np.inf)))
+    with pytest.raises(ValueError, match=r"deterministic.*fixed width"):
+        score(np.zeros((2, 1)), np.zeros((2, 1)))
+
+
+@pytest.mark.parametrize("make", [arb.gaussian_score, arb.tanh_gaussian_score, arb.categorical_score])
+def test_an_unknown_likelihood_is_refused(make):
+    with pytest.raises(ValueError, match=r'"standard" or "density", not \'true\''):
+        make(lambda obs: obs, "true")
+
+
+def test_a_categorical_score_refuses_continuous_actions():
+    with pytest.raises(ValueError, match="integer actions"):
+        categorical_log_likelihood(np.zeros(2), np.zeros((2, 3)))
+
+
+def test_arrays_of_other_frameworks_become_numpy():
+    torch = pytest.importorskip("torch")
+    jax_numpy = pytest.importorskip("jax.numpy")
+    assert as_numpy(torch.ones(2, requires_grad=True)).tolist() == [1.0, 1.0]
+    assert as_numpy(jax_numpy.ones(2)).tolist() == [1.0, 1.0]

@@ -1,0 +1,83 @@
+"""What the package as a whole promises: light to import, layered, documented by examples that run."""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import arb
+
+SOURCE = Path(arb.__file__).parent
+
+
+def test_import_takes_numpy_only():
+    code = """
+import sys
+before = set(sys.modules)
+import arb
+loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
+heavy = loaded & {"jax", "jaxlib", "torch", "gymnasium", "h5py", "mujoco", "matplotlib", "equinox", "optax", "scipy"}
+assert not heavy, heavy
+foreign = {name for name in loaded if name not in sys.stdlib_module_names and not name.startswith("_")}
+assert foreign <= {"arb", "numpy"}, foreign
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_import_is_fast():
+    code = """
+import time
+import numpy
+start = time.process_time()
+import arb
+print(time.process_time() - start)
+"""
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
+    assert min(float(run.stdout) for run in runs) < 0.3
+
+
+def imported_by(path: Path) -> set[str]:
+    """The modules of this project that a file imports, also inside functions."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return {name for name in names if name == "arb" or name.startswith("arb.")}
+
+
+ARROWS = {
+    # folder: what it may import
+    "buffer": ("arb.buffer",),
+    "agents": ("arb.buffer", "arb.agents"),
+    "adapters": ("arb.buffer", "arb.adapters"),
+}
+
+
+@pytest.mark.parametrize("folder", ARROWS)
+def test_imports_point_down(folder):
+    for path in (SOURCE / folder).rglob("*.py"):
+        for name in imported_by(path):
+            assert name.startswith(ARROWS[folder]), f"{path.name} imports {name}"
+
+
+def test_public_names_exist_and_are_documented():
+    for name in arb.__all__:
+        thing = getattr(arb, name)
+        assert isinstance(thing, str) or (thing.__doc__ and thing.__doc__.strip()), name
+
+
+def modules() -> list[str]:
+    return [m.name for m in pkgutil.walk_packages([str(SOURCE)], "arb.") if not m.name.startswith("arb.adapters")]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_examples_in_docstrings_run(name):
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.failed == 0
