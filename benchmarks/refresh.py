@@ -100,6 +100,7 @@ def total_variation(p: np.ndarray, q: np.ndarray) -> float:
 def exactness(path: Path, shares: list[int], refreshes: int = 20, updates: int = 1000) -> list[list[str]]:
     """Total variation to the exact distribution, mean and largest over the refreshes, per way of refreshing."""
     import h5py
+
     from arb.agents import IQL, learn
 
     with h5py.File(path) as file:

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.agents.conftest import random_batches, twin, updated
 
 from arb.agents import CalQL, CalQLConfig
 from arb.agents.calql import (
@@ -29,6 +28,7 @@ from arb.agents.calql import (
 from arb.agents.iql import td_target
 from arb.agents.policies import Draws
 from arb.buffer.batch import Batch
+from tests.agents.conftest import random_batches, twin, updated
 
 SMALL = CalQLConfig(policy_hidden=(8,), critic_hidden=(8, 8), actions=3, chunk=4)
 FILES = ["calql_locomotion", "calql_antmaze", "cql_antmaze"]

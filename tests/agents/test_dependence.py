@@ -12,9 +12,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from tests.agents.conftest import random_batches, updated
 
 from arb.agents import IQL, PEX, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig
+from tests.agents.conftest import random_batches, updated
 
 CRITIC_PARTS = {
     "q": lambda a: a.critics.q,
@@ -101,6 +101,14 @@ CASES = {
         "log_multiplier": {"q", "policy", "log_multiplier"},
     }),
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """Which number depends on which is not changed by optimising the program, and compiling it is most of the time."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def differ(a, b) -> bool:

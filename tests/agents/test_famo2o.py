@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.agents.conftest import random_batches, updated
 
 from arb.agents import FamO2O, FamO2OConfig
 from arb.agents.famo2o import Balance, balance_loss, encode, entropy_loss, into_range
 from arb.agents.iql import advantage_weight
 from arb.agents.nets import MLP
 from arb.agents.policies import Draws
+from tests.agents.conftest import random_batches, updated
 
 SMALL = FamO2OConfig(hidden=(8, 8))
 

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.agents.conftest import random_batches, updated
 
 from arb.agents import (
     IQL,
@@ -25,6 +24,7 @@ from arb.agents import (
     scores,
 )
 from arb.buffer.batch import Batch
+from tests.agents.conftest import random_batches, updated
 
 AGENTS = {
     "IQL": (IQL, IQLConfig(hidden=(6,))),

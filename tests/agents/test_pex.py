@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.agents.conftest import random_batches, updated
 
 from arb.agents import IQL, PEX, IQLConfig, PEXConfig
 from arb.agents.nets import MLP, Twin
 from arb.agents.pex import Pair, old_probability
 from arb.agents.policies import Draws, Gaussian
+from tests.agents.conftest import random_batches, updated
 
 SMALL = PEXConfig(hidden=(8, 8))
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from tests.agents.conftest import random_batches
-from tests.agents.test_learn import AGENTS, fresh, same
 
 from arb.agents import learn, load, save
+from tests.agents.conftest import random_batches
+from tests.agents.test_learn import AGENTS, fresh, same
 
 
 @pytest.mark.parametrize("online", [False, True])

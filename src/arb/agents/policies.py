@@ -17,10 +17,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from arb.agents.nets import MLP, Initialiser, fan_in_uniform, namespace, orthogonal
-from arb.buffer.likelihood import Likelihood
+from arb.buffer.likelihood import EDGE, Likelihood
 
-EDGE = 1.0 - 1e-6
-"""Squashed actions are clamped to ±EDGE before atanh, as in the paper's release; atanh of it is 7.25."""
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 
 
