@@ -48,7 +48,7 @@ def same(a, b, **tolerance) -> bool:
 @pytest.mark.parametrize(("name", "online"), [("IQL", False), ("PEX", True), ("FamO2O", True), ("CalQL", False)])
 def test_one_call_equals_updates_one_by_one(name, online):
     batches, key = random_batches(3, 16), jax.random.key(1)
-    agent, means = learn(fresh(name, online), batches, key, unroll=2)
+    agent, means = learn(fresh(name, online), batches, key, unroll=2 if name == "IQL" else 1)
     slow, metrics = fresh(name, online), []
     for i, k in enumerate(jax.random.split(key, 3)):
         slow, m = updated(slow, Batch(*(c[i] for c in batches)), k)
@@ -60,9 +60,9 @@ def test_one_call_equals_updates_one_by_one(name, online):
 
 def test_the_agent_passed_in_is_used_up_and_the_one_returned_goes_on():
     agent = fresh("IQL")
-    newer, _ = learn(agent, random_batches(2, 8), jax.random.key(0))
+    newer, _ = learn(agent, random_batches(2, 8), jax.random.key(0), unroll=1)
     assert agent.critics.q.first.weights[0].is_deleted()
-    newest, _ = learn(newer, random_batches(2, 8), jax.random.key(0))
+    newest, _ = learn(newer, random_batches(2, 8), jax.random.key(0), unroll=1)
     assert int(newest.policy_adam.count) == 4
 
 
@@ -70,8 +70,8 @@ def test_a_loss_that_is_not_finite_stops_with_its_name_and_the_last_good_state()
     batches = random_batches(5, 8)
     batches.reward[3, 2] = np.nan  # reaches the critic's loss only
     with pytest.raises(NotFiniteError, match=r"critic_loss or its gradient is not finite at update 3") as caught:
-        learn(fresh("IQL"), batches, jax.random.key(0))
-    good, _ = learn(fresh("IQL"), Batch(*(c[:3] for c in batches)), jax.random.key(0))
+        learn(fresh("IQL"), batches, jax.random.key(0), unroll=1)
+    good, _ = learn(fresh("IQL"), Batch(*(c[:3] for c in batches)), jax.random.key(0), unroll=1)
     assert same(caught.value.agent, good, rtol=1e-5, atol=1e-7)
     assert (caught.value.loss, caught.value.update) == ("critic_loss", 3)
     finite = Batch(*(c[4:] for c in batches))
