@@ -1,7 +1,7 @@
 """Gradients reach exactly the networks they should: what each network's gradient depends on, part by part.
 
-Adam's first moment after one step is a tenth of the gradient. Perturb one part of an agent, update, and compare: the set
-of parts whose gradient changed must be the one in the table, no more and no less.
+Adam's first moment after one step is a tenth of the gradient. Perturb one part of an agent, update, and compare: the
+set of parts whose gradient changed must be the one in the table, no more and no less.
 """
 
 from __future__ import annotations
@@ -101,6 +101,14 @@ CASES = {
         "log_multiplier": {"q", "policy", "log_multiplier"},
     }),
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """Which number depends on which is not changed by optimising the program, and compiling it is most of the time."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def differ(a, b) -> bool:

@@ -41,15 +41,15 @@ def test_numpy_and_jax_agree_and_each_stays_in_its_library():
     np.testing.assert_allclose(host(x), net(jnp.array(x)), rtol=1e-5, atol=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.integers(1, 4))
 def test_a_fan_of_actions_equals_repeating_the_state(states, actions, obs_dim, action_dim):
     rng = np.random.default_rng(states)
-    net = MLP.create(jax.random.key(actions), (obs_dim + action_dim, 8, 1))
-    obs = jnp.array(rng.standard_normal((states, 1, obs_dim)), jnp.float32)
-    fan = jnp.array(rng.standard_normal((states, actions, action_dim)), jnp.float32)
-    repeated = jnp.broadcast_to(obs, (states, actions, obs_dim))
-    np.testing.assert_allclose(net(obs, fan), net(jnp.concatenate([repeated, fan], -1)), rtol=1e-4, atol=1e-5)
+    weights = (rng.standard_normal((obs_dim + action_dim, 8)), rng.standard_normal((8, 1)))
+    net = MLP(weights, (rng.standard_normal(8), rng.standard_normal(1)))
+    obs, fan = rng.standard_normal((states, 1, obs_dim)), rng.standard_normal((states, actions, action_dim))
+    repeated = np.broadcast_to(obs, (states, actions, obs_dim))
+    np.testing.assert_allclose(net(obs, fan), net(np.concatenate([repeated, fan], -1)), rtol=1e-9, atol=1e-9)
 
 
 def test_initialisers_have_the_scale_they_promise():

@@ -18,7 +18,7 @@ from jax import Array
 
 from arb.agents.iql import td_target
 from arb.agents.nets import AdamState, Twin, adam, copied, descend, follow, guarded, move, orthogonal
-from arb.agents.policies import Draws, TanhGaussian
+from arb.agents.policies import Acting, Draws, TanhGaussian
 from arb.agents.protocol import Metrics, Transitions
 from arb.buffer.likelihood import Likelihood
 
@@ -163,7 +163,7 @@ def critic_gradient(
 
 
 # Agent ---------------------------------------------------------------------------------------------------------------
-class CalQL(eqx.Module):
+class CalQL(Acting):
     """A Cal-QL agent, as a value."""
 
     q: Twin
@@ -240,14 +240,6 @@ class CalQL(eqx.Module):
     def actor(self) -> TanhGaussian:
         """The networks that choose actions."""
         return self.policy
-
-    def act(self, obs: Array, key: Array) -> Array:
-        """An exploring action."""
-        return self.actor.act(obs, Draws(key))
-
-    def mode(self, obs: Array, key: Array | None = None) -> Array:  # noqa: ARG002
-        """The action for evaluation."""
-        return self.actor.mode(obs)
 
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
         """What ARB reads."""

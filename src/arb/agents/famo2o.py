@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from arb.agents.iql import Critics, IQLConfig, advantage_weight, weighted_likelihood_loss
 from arb.agents.nets import MLP, AdamState, adam, descend, namespace
-from arb.agents.policies import Chance, Draws, Gaussian, log_tanh_slope, normal_log_density
+from arb.agents.policies import Acting, Chance, Draws, Gaussian, log_tanh_slope, normal_log_density
 from arb.agents.protocol import Metrics, Transitions
 from arb.buffer.likelihood import Likelihood
 
@@ -114,7 +114,7 @@ class Family(eqx.Module):
 
 
 # Agent ---------------------------------------------------------------------------------------------------------------
-class FamO2O(eqx.Module):
+class FamO2O(Acting):
     """A FamO2O agent, as a value."""
 
     critics: Critics
@@ -190,14 +190,6 @@ class FamO2O(eqx.Module):
     def actor(self) -> Family:
         """The networks that choose actions."""
         return self.family
-
-    def act(self, obs: Array, key: Array) -> Array:
-        """An exploring action."""
-        return self.actor.act(obs, Draws(key))
-
-    def mode(self, obs: Array, key: Array | None = None) -> Array:  # noqa: ARG002
-        """The action for evaluation."""
-        return self.actor.mode(obs)
 
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
         """What ARB reads: of the member that the balance model's mean picks."""

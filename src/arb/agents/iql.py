@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from arb.agents.nets import MLP, AdamState, Twin, adam, copied, cosine, descend, follow
-from arb.agents.policies import Categorical, Draws, Gaussian
+from arb.agents.policies import Acting, Categorical, Gaussian
 from arb.agents.protocol import Metrics, Transitions
 from arb.buffer.likelihood import Likelihood
 
@@ -115,7 +115,7 @@ def policy_rate(config: IQLConfig, online: bool, state: AdamState) -> float | Ar
 
 
 # Agent ---------------------------------------------------------------------------------------------------------------
-class IQL(eqx.Module):
+class IQL(Acting):
     """An IQL agent, as a value."""
 
     critics: Critics
@@ -156,14 +156,6 @@ class IQL(eqx.Module):
     def actor(self) -> Gaussian | Categorical:
         """The networks that choose actions."""
         return self.policy
-
-    def act(self, obs: Array, key: Array) -> Array:
-        """An exploring action."""
-        return self.actor.act(obs, Draws(key))
-
-    def mode(self, obs: Array, key: Array | None = None) -> Array:  # noqa: ARG002
-        """The action for evaluation."""
-        return self.actor.mode(obs)
 
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
         """What ARB reads."""

@@ -16,7 +16,7 @@ from jax import Array
 
 from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, weighted_likelihood_loss
 from arb.agents.nets import AdamState, Twin, adam, copied, descend, namespace, xavier
-from arb.agents.policies import Chance, Draws, Gaussian
+from arb.agents.policies import Acting, Chance, Draws, Gaussian
 from arb.agents.protocol import Metrics, Transitions
 from arb.buffer.likelihood import Likelihood
 
@@ -80,7 +80,7 @@ def _pick(first: Array, a: Array, b: Array) -> Array:
 
 
 # Agent ---------------------------------------------------------------------------------------------------------------
-class PEX(eqx.Module):
+class PEX(Acting):
     """A PEX agent, as a value. `new` is drawn at creation and waits, untrained, until `begin_online`."""
 
     critics: Critics
@@ -137,14 +137,6 @@ class PEX(eqx.Module):
     def actor(self) -> Gaussian | Pair:
         """The networks that choose actions."""
         return self.pair if self.online else self.old
-
-    def act(self, obs: Array, key: Array) -> Array:
-        """An exploring action."""
-        return self.actor.act(obs, Draws(key))
-
-    def mode(self, obs: Array, key: Array | None = None) -> Array:
-        """The action for evaluation: greedy, or ε-greedy where a key is given."""
-        return self.actor.mode(obs, None if key is None else Draws(key))
 
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
         """What ARB reads: of the policy in training, or of the pair weighted by its choice between both modes."""

@@ -8,6 +8,7 @@ under a standard normal, per action dimension, so that neither the policy's widt
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any, Protocol
 
 import equinox as eqx
@@ -16,10 +17,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from arb.agents.nets import MLP, Initialiser, fan_in_uniform, namespace, orthogonal
-from arb.buffer.likelihood import Likelihood
+from arb.buffer.likelihood import EDGE, Likelihood
 
-EDGE = 1.0 - 1e-6
-"""Squashed actions are clamped to ±EDGE before atanh, as in the paper's release; atanh of it is 7.25."""
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -200,3 +199,23 @@ class Categorical(eqx.Module):
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:  # noqa: ARG002
         """The log-probability: a mass needs no reading."""
         return self.log_prob(obs, action)
+
+
+# Agents as actors ----------------------------------------------------------------------------------------------------
+class Acting(eqx.Module):
+    """What all agents do alike: let their `actor` act, with a JAX key for chance."""
+
+    @property
+    @abstractmethod
+    def actor(self) -> Any:
+        """The networks that choose actions, with `act(obs, chance)` and `mode(obs, chance=None)`."""
+
+    def act(self, obs: Array, key: Array) -> Array:
+        """An exploring action."""
+        action: Array = self.actor.act(obs, Draws(key))
+        return action
+
+    def mode(self, obs: Array, key: Array | None = None) -> Array:
+        """The action for evaluation; only PEX makes use of a key, and is greedy without."""
+        action: Array = self.actor.mode(obs, None if key is None else Draws(key))
+        return action

@@ -1,0 +1,56 @@
+"""Does it learn? Small enough for the suite; benchmarks/learning.py has the longer runs."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import jax
+import numpy as np
+
+from arb.agents import IQL, IQLConfig, learn, on_host
+from arb.buffer.replay import ReplayBuffer
+from arb.buffer.samplers import Uniform
+
+
+def push_towards_the_fall(obs: np.ndarray) -> int:
+    return int(obs[2] + 0.5 * obs[3] > 0)
+
+
+def mixed_cartpole(episodes: int) -> dict[str, np.ndarray]:
+    """Episodes of CartPole, each with a share of random actions from 0.4 to 1."""
+    env, rng = gym.make("CartPole-v1"), np.random.default_rng(0)
+    columns: dict[str, list] = {k: [] for k in ("observations", "actions", "rewards", "terminals", "timeouts")}
+    for episode in range(episodes):
+        obs, _ = env.reset(seed=episode)
+        share, over = rng.uniform(0.4, 1.0), False
+        while not over:
+            action = int(rng.integers(2)) if rng.random() < share else push_towards_the_fall(obs)
+            following, reward, terminated, truncated, _ = env.step(action)
+            over = terminated or truncated
+            for key, value in zip(columns, (obs, action, reward, terminated, truncated), strict=True):
+                columns[key].append(value)
+            obs = following
+    return {k: np.asarray(v) for k, v in columns.items()}
+
+
+def mean_return(agent: IQL, episodes: int = 10) -> float:
+    env, actor, total = gym.make("CartPole-v1"), on_host(agent.actor), 0.0
+    for episode in range(episodes):
+        obs, _ = env.reset(seed=1000 + episode)
+        over = False
+        while not over:
+            obs, reward, terminated, truncated, _ = env.step(int(actor.mode(obs)))
+            total, over = total + float(reward), terminated or truncated
+    return total / episodes
+
+
+def test_discrete_iql_learns_cartpole_from_mixed_data():
+    data = mixed_cartpole(150)
+    buffer = ReplayBuffer(len(data["rewards"]), Uniform(), seed=0)
+    buffer.load(data)
+    shown = len(data["rewards"]) / 150
+    agent = IQL.create(jax.random.key(0), 4, 2, IQLConfig(hidden=(64, 64), actions="discrete", expectile=0.8))
+    for part in range(4):
+        agent, _ = learn(agent, buffer.sample((1000, 128)), jax.random.key(part))
+    learned = mean_return(agent)
+    assert learned > 3 * shown, (shown, learned)
+    assert learned > 250
