@@ -1,6 +1,6 @@
 """The hyper-parameters of the paper, per domain: tables one can read.
 
-Sources: the paper's appendix, and the authors' release where the two disagree or the paper is silent; the pages under
+How states and rewards are shaped for each is `arb.data.shaping.RULES`. Sources: the paper's appendix, and the authors' release where the two disagree or the paper is silent; the pages under
 docs/algorithms say which, value by value.
 """
 
@@ -22,28 +22,19 @@ class Preset:
     config: Any
     arb_temperature: float
     """λ of ARB."""
-    normalise_obs: bool
-    """Standardise observations by the offline data's mean and deviation."""
-    reward_range: bool = False
-    """Multiply rewards by 1000 / (greatest - least return of an offline episode)."""
-    reward_scale: float = 1.0
-    reward_shift: float = 0.0
-    """Rewards become scale * r + shift."""
 
 
 _PRETRAINING = 1_000_000
 """Updates of pre-training, over which the policy's learning rate falls."""
 
 PRESETS: dict[tuple[str, Domain], Preset] = {
-    ("iql", "locomotion"): Preset(IQL, IQLConfig(policy_decay=_PRETRAINING), 0.5, normalise_obs=True),
+    ("iql", "locomotion"): Preset(IQL, IQLConfig(policy_decay=_PRETRAINING), 0.5),
     ("iql", "antmaze"): Preset(
         IQL,
         IQLConfig(expectile=0.9, temperature=10.0, policy_decay=_PRETRAINING),
         0.5,
-        normalise_obs=True,
-        reward_shift=-1.0,
     ),
-    ("calql", "locomotion"): Preset(CalQL, CalQLConfig(), 5.0, normalise_obs=True),
+    ("calql", "locomotion"): Preset(CalQL, CalQLConfig(), 5.0),
     ("calql", "antmaze"): Preset(
         CalQL,
         CalQLConfig(
@@ -56,27 +47,18 @@ PRESETS: dict[tuple[str, Domain], Preset] = {
             lowest_gap=-200.0,
         ),
         5.0,
-        normalise_obs=False,
-        reward_scale=10.0,
-        reward_shift=-5.0,
     ),
-    ("pex", "locomotion"): Preset(
-        PEX, PEXConfig(policy_decay=_PRETRAINING), 0.5, normalise_obs=True, reward_range=True
-    ),
+    ("pex", "locomotion"): Preset(PEX, PEXConfig(policy_decay=_PRETRAINING), 0.5),
     ("pex", "antmaze"): Preset(
         PEX,
         PEXConfig(expectile=0.9, temperature=10.0, sharpness=10.0, policy_decay=_PRETRAINING),
         0.5,
-        normalise_obs=True,
-        reward_shift=-1.0,
     ),
-    ("famo2o", "locomotion"): Preset(FamO2O, FamO2OConfig(), 0.5, normalise_obs=True),
+    ("famo2o", "locomotion"): Preset(FamO2O, FamO2OConfig(), 0.5),
     ("famo2o", "antmaze"): Preset(
         FamO2O,
         FamO2OConfig(expectile=0.9, temperature=10.0, lowest_balance=8.0, highest_balance=14.0),
         0.5,
-        normalise_obs=True,
-        reward_shift=-1.0,
     ),
 }
 
