@@ -1,7 +1,7 @@
 """The hyper-parameters of the paper, per domain: tables one can read.
 
-How states and rewards are shaped for each is `arb.data.shaping.RULES`. Sources: the paper's appendix, and the authors' release where the two disagree or the paper is silent; the pages under
-docs/algorithms say which, value by value.
+Sources: the paper's appendix, and the authors' release where the two disagree or the paper is silent; the pages under
+docs/algorithms say which, value by value. How states and rewards are shaped is in `arb.data.shaping.RULES`.
 """
 
 from __future__ import annotations
