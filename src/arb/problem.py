@@ -35,6 +35,7 @@ class Problem:
 
     config: Config
     dataset: Mapping[str, Any]
+    raw_rewards: NDArray[np.float32]
     data_hash: str
     env: str
     family: str
@@ -57,7 +58,8 @@ class Problem:
         dataset = shaping.dataset(data.columns)
         dataset["actions"] = actions.to_agent(np.asarray(dataset["actions"]))
         reference = task.reference if task else env_reference(env)
-        return cls(config, dataset, fingerprint(data.columns), env, family, reference, shaping, actions)
+        raw = np.asarray(data.columns["rewards"], np.float32)
+        return cls(config, dataset, raw, fingerprint(data.columns), env, family, reference, shaping, actions)
 
     def make_env(self) -> gymnasium.Env[Any, Any]:
         """The environment as the agent sees it."""
@@ -79,7 +81,7 @@ class Problem:
     def strategy(self) -> tuple[Mapping[str, Any], Sampler]:
         """The dataset as the strategy keeps it, and its sampler."""
         seed = int(stream(self.config.seed, "ratio").generate_state(1)[0])
-        return prepare(self.config.replay, self.dataset, seed, self.dims)
+        return prepare(self.config.replay, self.dataset, self.raw_rewards, seed, self.dims)
 
     def new_buffer(self, sampler: Sampler, capacity: int, name: str) -> ReplayBuffer:
         """A buffer with this sampler; Monte-Carlo returns are of shaped rewards, as the critics' values are."""

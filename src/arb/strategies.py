@@ -66,7 +66,14 @@ STRATEGIES: Mapping[str, Strategy] = {
 }
 
 
-def prepare(replay: Replay, dataset: Mapping[str, Any], seed: int, dims: tuple[int, int]) -> tuple[Any, Sampler]:
-    """The dataset as this strategy keeps it, and its sampler."""
+def prepare(
+    replay: Replay, dataset: Mapping[str, Any], raw_rewards: Any, seed: int, dims: tuple[int, int]
+) -> tuple[dict[str, Any], Sampler]:
+    """The dataset as this strategy keeps it, and its sampler.
+
+    Filters see the raw rewards: with AntMaze's shift of -1 per step, the shortest trajectories would look best.
+    """
     strategy = STRATEGIES[replay.strategy]
-    return strategy.filter(replay)(dataset), strategy.sampler(replay, seed, *dims)
+    kept = strategy.filter(replay)({**dataset, "rewards": raw_rewards, "shaped_rewards": dataset["rewards"]})
+    kept["rewards"] = kept.pop("shaped_rewards")
+    return kept, strategy.sampler(replay, seed, *dims)
