@@ -90,11 +90,11 @@ class Cloning(eqx.Module):
         return self.policy
 
 
-def offline(data: Path, updates: int, seeds: int, episodes: int) -> None:
-    env, marks = gym.make("Hopper-v5"), 5
-    print(f"Hopper-v5 (physics differ slightly from the data's), {episodes} episodes, score normalised as D4RL does")
+def offline(data: Path, names: list[str], updates: int, seeds: int, episodes: int) -> None:
+    env, marks = gym.make("arb.envs:arb/hopper-v2"), 5
+    print(f"arb/hopper-v2, {episodes} episodes, score normalised as D4RL does")
     print("| data | agent | seed | " + " | ".join(f"{updates * (m + 1) // marks:,}" for m in range(marks)) + " |")
-    for name in ("hopper-medium-expert", "hopper-medium"):
+    for name in names:
         with h5py.File(data / f"{name}.hdf5") as file:
             arrays = {k: np.asarray(file[k]) for k in ("observations", "actions", "rewards", "terminals", "timeouts")}
         shift, scale = arrays["observations"].mean(0), arrays["observations"].std(0) + 1e-3
@@ -207,6 +207,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("offline", "online"))
     parser.add_argument("--data", type=Path, default=Path("shared/data/d4rl-like"))
+    parser.add_argument("--sets", nargs="+", default=["hopper-medium-expert", "hopper-medium"])
     parser.add_argument("--agents", nargs="+", choices=AGENTS, default=list(AGENTS))
     parser.add_argument("--updates", type=int)
     parser.add_argument("--steps", type=int, default=20_000)
@@ -214,6 +215,6 @@ if __name__ == "__main__":
     parser.add_argument("--episodes", type=int, default=20)
     given = parser.parse_args()
     if given.part == "offline":
-        offline(given.data, given.updates or 50_000, given.seeds, given.episodes)
+        offline(given.data, given.sets, given.updates or 50_000, given.seeds, given.episodes)
     else:
         online(given.agents, given.updates or 20_000, given.steps, given.seeds, given.episodes)

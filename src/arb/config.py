@@ -27,7 +27,7 @@ class Evaluation:
 class Config:
     """A run."""
 
-    task: str = "bundled:hopper-mixed"
+    task: str = "bundled:pendulum-random"
     """A D4RL task, a file, or another source that `arb.data.load` knows."""
     env: str = ""
     """The environment, as a Gymnasium id; a task, and a file made here, bring their own."""
@@ -43,7 +43,7 @@ class Config:
 BUDGETS: dict[str, tuple[Schedule, Evaluation]] = {
     # name: how much training, how much evaluation
     "smoke": (Schedule(pretrain=400, online=400, collect=200, updates=200, refresh=200), Evaluation(400, 2)),
-    "demo": (Schedule(pretrain=20_000, online=15_000), Evaluation(5_000, 10)),
+    "demo": (Schedule(pretrain=10_000, online=10_000), Evaluation(2_000, 10)),
     "small": (Schedule(pretrain=100_000, online=50_000), Evaluation(10_000, 20)),
     "paper": (Schedule(), Evaluation()),
 }

@@ -80,7 +80,7 @@ def run(
     """Pre-train offline, fine-tune online, and leave everything in a folder.
 
     >>> from arb.config import configure
-    >>> config = configure(task="bundled:hopper-mixed", strategy="arb", budget="smoke")
+    >>> config = configure(task="bundled:hopper-tiny", strategy="arb", budget="smoke")
     >>> run(config, "runs/first").last      # doctest: +SKIP
 
     Args:

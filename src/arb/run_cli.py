@@ -48,7 +48,9 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="arb run", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("-t", "--task", default="bundled:hopper-mixed", help="task, file or other source of past data")
+    options.add_argument(
+        "-t", "--task", default="bundled:pendulum-random", help="task, file or other source of past data"
+    )
     options.add_argument("-e", "--env", default="", help="Gymnasium id, for data that does not say its own")
     options.add_argument("-a", "--agent", default="iql", help="iql, calql, pex or famo2o")
     options.add_argument("-s", "--strategy", default="arb", help=strategies)

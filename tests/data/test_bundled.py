@@ -9,17 +9,17 @@ from arb.data.tasks import env_reference
 pytest.importorskip("h5py")
 
 
-def test_there_is_one_to_learn_from_and_one_for_tests() -> None:
-    assert bundled_names() == ["hopper-mixed", "hopper-tiny"]
-    assert sum(path.stat().st_size for path in BUNDLED.iterdir()) < 5_000_000
+def test_there_are_two_to_learn_from_and_one_for_tests() -> None:
+    assert bundled_names() == ["hopper-mixed", "hopper-tiny", "pendulum-random"]
+    assert sum(path.stat().st_size for path in BUNDLED.iterdir()) < 6_000_000
 
 
 @pytest.mark.parametrize("name", bundled_names())
 def test_they_are_sound_and_say_how_they_were_made(name: str) -> None:
     assert audit(f"bundled:{name}").verdict == "sound"
     attributes = read(f"bundled:{name}").attributes
-    assert attributes["env"] == "arb/hopper-v2"
-    assert attributes["command"].startswith("arb data collect arb/hopper-v2 ")
+    assert attributes["env"] == ("Pendulum-v1" if name == "pendulum-random" else "arb/hopper-v2")
+    assert attributes["command"].startswith(f"arb data collect {attributes['env']} ")
     assert f"--out {name}.hdf5" in attributes["command"]
     assert "mujoco" in attributes["versions"]
     assert attributes["made_by"]
