@@ -118,19 +118,19 @@ def train(agent: Any, buffer: ReplayBuffer, updates: int, seed: int, unroll: int
 
 
 # Online: four agents on Pendulum -------------------------------------------------------------------------------------
-REWARD_SCALE = 1.0
 SMALL = (64, 64)
-AGENTS: dict[str, tuple[Any, Any, float]] = {
-    "IQL": (IQL, IQLConfig(hidden=SMALL), 0.5),
-    "PEX": (PEX, PEXConfig(hidden=SMALL), 0.5),
-    "FamO2O": (FamO2O, FamO2OConfig(hidden=SMALL), 0.5),
+AGENTS: dict[str, tuple[Any, Any, float, float]] = {
+    "IQL": (IQL, IQLConfig(hidden=SMALL), 0.5, 0.1),
+    "PEX": (PEX, PEXConfig(hidden=SMALL), 0.5, 1.0),
+    "FamO2O": (FamO2O, FamO2OConfig(hidden=SMALL), 0.5, 0.1),
     "Cal-QL": (
         CalQL,
         CalQLConfig(policy_hidden=SMALL, critic_hidden=SMALL, actions=4, policy_rate=3e-4, chunk=64),
         5.0,
+        1.0,
     ),
 }
-"""Agent, configuration and ARB's temperature."""
+"""Agent, configuration, ARB's temperature, and the scale of rewards: β, κ and the conservative term depend on it."""
 
 
 def swing_up(obs: np.ndarray) -> float:
@@ -154,14 +154,14 @@ def mixed_data(episodes: int, seed: int) -> tuple[dict[str, np.ndarray], float]:
             action = rng.uniform(-1, 1) if rng.random() < share else swing_up(obs)
             following, reward, terminated, truncated, _ = env.step(np.array([2.0 * action], np.float32))
             over = terminated or truncated
-            for key, value in zip(columns, (obs, [action], reward * REWARD_SCALE, terminated, truncated), strict=True):
+            for key, value in zip(columns, (obs, [action], reward, terminated, truncated), strict=True):
                 columns[key].append(value)
             obs = following
     arrays = {k: np.asarray(v, bool if k in ("terminals", "timeouts") else np.float32) for k, v in columns.items()}
-    return arrays, float(arrays["rewards"].sum() / REWARD_SCALE / episodes)
+    return arrays, float(arrays["rewards"].sum() / episodes)
 
 
-def collector(env: gym.Env, buffer: ReplayBuffer, rng: np.random.Generator) -> Callable[[Any, int], None]:
+def collector(env: gym.Env, buffer: ReplayBuffer, scale: float, rng: np.random.Generator) -> Callable[[Any, int], None]:
     """A function that takes steps with an actor; the episode goes on from call to call."""
     state = {"obs": env.reset(seed=int(rng.integers(1 << 30)))[0]}
 
@@ -170,7 +170,7 @@ def collector(env: gym.Env, buffer: ReplayBuffer, rng: np.random.Generator) -> C
             obs = state["obs"]
             action = actor.act(obs, rng)
             following, reward, terminated, truncated, _ = env.step(action * env.action_space.high)
-            buffer.add(obs, action, float(reward) * REWARD_SCALE, following, terminated, truncated)
+            buffer.add(obs, action, float(reward) * scale, following, terminated, truncated)
             state["obs"] = env.reset()[0] if terminated or truncated else following
 
     return collect
@@ -182,18 +182,19 @@ def online(agents: list[str], updates: int, steps: int, seeds: int, episodes: in
     print(f"Pendulum-v1, 100 mixed episodes of mean return {mean:.0f}; {updates} updates, {steps} steps with ARB")
     print(f"| agent | seed | after pre-training | after fine-tuning | seconds | ({episodes} episodes)")
     for name in agents:
-        kind, config, temperature = AGENTS[name]
+        kind, config, temperature, scale = AGENTS[name]
+        scaled = data | {"rewards": data["rewards"] * scale}
         for seed in range(seeds):
             start, env = time.perf_counter(), gym.make("Pendulum-v1")
             buffer = ReplayBuffer(len(data["rewards"]) + steps, Uniform(), seed=seed)
-            buffer.load(data)
+            buffer.load(scaled)
             unroll = 1 if kind is CalQL else 4
             agent = train(kind.create(jax.random.key(seed), 3, 1, config), buffer, updates, seed, unroll)
             before = evaluate(agent, env, episodes, *plain, seed=seed)
             agent = agent.begin_online()
             buffer = ReplayBuffer(buffer.capacity, OnPolicy(temperature=temperature), seed=seed)
-            buffer.load(data)
-            collect = collector(gym.make("Pendulum-v1"), buffer, np.random.default_rng(seed))
+            buffer.load(scaled)
+            collect = collector(gym.make("Pendulum-v1"), buffer, scale, np.random.default_rng(seed))
             for part in range(steps // CHUNK):
                 collect(on_host(agent.actor), CHUNK)
                 buffer.refresh(partial(scores, agent))

@@ -67,7 +67,7 @@ def _share_panel(axes: Any, folder: Path) -> None:
     step = np.array([int(row["step"]) for row in rows])
     for name, label, colour in (("online_share", "of a batch", ACCENT), ("online_rows", "of the buffer", PALE)):
         axes.plot(step, [float(row[f"replay.{name}"]) for row in rows], color=colour, label=label)
-    axes.set_ylim(0, 1)
+    axes.set_ylim(0, 1.02)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
     axes.set_xlabel("environment steps", color=INK)
