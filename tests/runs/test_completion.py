@@ -1,0 +1,29 @@
+import subprocess
+
+import pytest
+
+from arb.completion import script
+
+
+def completed(*words: str) -> set[str]:
+    """What bash offers after these words."""
+    line = " ".join(f"'{word}'" for word in words)
+    program = f"""{script()}
+COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _arb; printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("arb", "ru"), {"run"}),
+        (("arb", "run", "--str"), {"--strategy"}),
+        (("arb", "run", "--strategy", "p"), {"parallel"}),
+        (("arb", "run", "-a", ""), {"iql", "calql", "pex", "famo2o"}),
+        (("arb", "run", "--task", "antmaze-large"), {"antmaze-large-play-v2", "antmaze-large-diverse-v2"}),
+    ],
+)
+def test_bash_completes(words, offered):
+    assert completed(*words) == offered
