@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-TEMPLATE = """# put `eval "$(arb completion bash)"` into ~/.bashrc; zsh needs `autoload bashcompinit && bashcompinit` first
+TEMPLATE = """# put `eval "$(arb completion bash)"` into ~/.bashrc; zsh: first `autoload bashcompinit && bashcompinit`
 _arb() {{
     local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} command=${{COMP_WORDS[1]}}
     local words=""
