@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from arb.buffer.errors import DataError
 from arb.checkpoint import read_json
@@ -49,7 +50,7 @@ def _wandb(folder: Path, project: str) -> Iterator[Tell]:
         import wandb
     except ImportError:
         raise DataError("--wandb needs wandb: pip install 'arb-rl[wandb]'") from None
-    logged = wandb.init(project=project, name=folder.name, dir=str(folder.parent), resume="allow", id=folder.name)
+    logged: Any = wandb.init(project=project, name=folder.name, dir=str(folder.parent), resume="allow", id=folder.name)
 
     def tell(phase: str, step: int, _total: int, figures: dict[str, float]) -> None:
         if not logged.config.keys():

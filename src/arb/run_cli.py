@@ -5,8 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from arb.buffer.errors import DataError
+
+if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
+    from arb.config import Config
+    from arb.problem import Problem
 
 EXAMPLES = """
 examples:
@@ -98,13 +103,9 @@ def _run(options: argparse.Namespace) -> None:
     print(f"picture     {folder / 'curve.png'}")
 
 
-def _announce(config: object, problem: object, folder: Path) -> None:
-    from arb.config import Config
+def _announce(config: Config, problem: Problem, folder: Path) -> None:
     from arb.estimate import estimate
-    from arb.problem import Problem
 
-    assert isinstance(config, Config)
-    assert isinstance(problem, Problem)
     plan = config.schedule
     print(
         f"{config.agent} with {config.replay.strategy} on {config.task} ({problem.env}), seed {config.seed}\n"

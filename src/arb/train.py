@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -72,7 +73,7 @@ def finetune(
         steps = min(plan.collect, plan.online - start)
         returns = collector.collect(on_host(agent.actor), buffer, steps)
         if start == 0 or (start + steps) // plan.refresh > start // plan.refresh:
-            buffer.refresh(_score(agent, likelihood))
+            buffer.refresh(partial(_scored, agent, likelihood=likelihood))
         updates = round(plan.updates * steps / plan.collect)
         agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start))
         collected = {"collected_return": float(np.mean(returns)) if returns else math.nan}
@@ -93,18 +94,7 @@ def _update(agent: Any, buffer: ReplayBuffer, updates: int, batch: int, key: jax
     return agent, total
 
 
-@jax.jit
-def _standard(agent: Any, obs: jax.Array, action: jax.Array) -> jax.Array:
-    score: jax.Array = agent.score(obs, action, "standard")
+@partial(jax.jit, static_argnames="likelihood")
+def _scored(agent: Any, obs: jax.Array, action: jax.Array, likelihood: Likelihood) -> jax.Array:
+    score: jax.Array = agent.score(obs, action, likelihood)
     return score
-
-
-@jax.jit
-def _density(agent: Any, obs: jax.Array, action: jax.Array) -> jax.Array:
-    score: jax.Array = agent.score(obs, action, "density")
-    return score
-
-
-def _score(agent: Any, likelihood: Likelihood) -> Any:
-    compiled = _standard if likelihood == "standard" else _density
-    return lambda obs, action: compiled(agent, obs, action)
