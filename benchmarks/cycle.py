@@ -1,0 +1,159 @@
+"""One online cycle, part by part: 1,000 environment steps, a refresh, 1,000 updates of IQL on Hopper.
+
+    pip install -e '.[test]'
+    taskset -c 0 python benchmarks/cycle.py --rows 1e6 2e6
+
+Against the same cycle the way the paper's release goes about it: acting through eager PyTorch, borders of episodes
+found by a Python loop over all rows, one forward pass over all of them at once, `numpy.random.choice` with `p` for every
+batch, and eager updates. The release's parts whose cost is per row or per update are timed on a part and multiplied up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+
+import gymnasium
+import jax
+import numpy as np
+import torch
+
+import arb.envs  # noqa: F401 - registers arb/hopper-v2
+from arb.agents import IQL, learn, on_host
+from arb.buffer.onpolicy import OnPolicy
+from arb.buffer.replay import ReplayBuffer
+from arb.buffer.samplers import Sampler, Uniform
+from arb.collector import Collector
+from interleaved import table
+from rivals import TorchIQL
+
+STEPS, UPDATES, BATCH, EPISODE, OBS, ACTION = 1000, 1000, 256, 500, 11, 3
+Parts = dict[str, float]
+
+
+def dataset(rows: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        "observations": rng.standard_normal((rows, OBS), dtype=np.float32),
+        "actions": rng.uniform(-1, 1, (rows, ACTION)).astype(np.float32),
+        "rewards": rng.standard_normal(rows, dtype=np.float32),
+        "terminals": np.arange(rows) % EPISODE == EPISODE - 1,
+    }
+
+
+@jax.jit
+def score(agent: IQL, obs: jax.Array, action: jax.Array) -> jax.Array:
+    return agent.score(obs, action)
+
+
+def ours(data: dict[str, np.ndarray], sampler: Sampler, cycles: int) -> Callable[[], Parts]:
+    """A function that runs one cycle and returns the seconds of each part."""
+    buffer = ReplayBuffer(len(data["rewards"]) + cycles * STEPS, sampler, seed=0)
+    buffer.load(data)
+    agent = IQL.create(jax.random.key(0), OBS, ACTION)
+    collector = Collector(gymnasium.make("arb/hopper-v2"), np.random.SeedSequence(0))
+
+    def cycle() -> Parts:
+        nonlocal agent
+        marks = [time.perf_counter()]
+        collector.collect(on_host(agent.actor), buffer, STEPS)
+        marks.append(time.perf_counter())
+        buffer.refresh(partial(score, agent))
+        marks.append(time.perf_counter())
+        batches = buffer.sample((UPDATES, BATCH))
+        marks.append(time.perf_counter())
+        agent, _ = learn(agent, batches, jax.random.key(0))
+        marks.append(time.perf_counter())
+        return dict(zip(("collect", "refresh", "draw", "update"), np.diff(marks), strict=True))
+
+    return cycle
+
+
+def release(data: dict[str, np.ndarray]) -> Callable[[], Parts]:
+    """The same parts the release's way."""
+    rows = len(data["rewards"])
+    rival = TorchIQL(OBS, ACTION)
+    obs, action = torch.from_numpy(data["observations"]), torch.from_numpy(data["actions"])
+    led_to, done = np.roll(data["observations"], -1, axis=0), data["terminals"]
+    following = torch.from_numpy(led_to)
+    weight = np.random.default_rng(0).random(rows).astype(np.float32)
+    env = gymnasium.make("arb/hopper-v2")
+    here, _ = env.reset(seed=0)
+
+    def step() -> None:
+        nonlocal here
+        with torch.no_grad():
+            mean = rival.policy(torch.as_tensor(here, dtype=torch.float32)[None])
+            chosen = torch.distributions.Normal(mean, 1.0).sample().clamp(-1, 1)[0].numpy()
+        here, _, terminated, truncated, _ = env.step(chosen)
+        if terminated or truncated:
+            here, _ = env.reset()
+
+    def scan(n: int) -> None:
+        start = 0
+        for i in range(1, n):
+            if np.linalg.norm(led_to[i - 1] - data["observations"][i]) > 1e-6 or done[i - 1]:
+                weight[start:i] = weight[start:i].mean()
+                start = i
+
+    def forward() -> None:
+        with torch.no_grad():
+            torch.distributions.Normal(rival.policy(obs), 1.0).log_prob(action).sum(-1).numpy()
+
+    def draw() -> None:
+        p = weight.astype(np.float64)
+        chosen = np.random.choice(rows, BATCH, p=p / p.sum())  # noqa: NPY002 - this is what is measured
+        (obs[chosen], action[chosen], following[chosen])
+
+    batch = [torch.randn(BATCH, n) if n > 1 else torch.randn(BATCH) for n in (OBS, ACTION, 1, OBS, 1, 1)]
+    part = min(rows, 100_000)
+    return lambda: {
+        "collect": STEPS * timed(step, 200),
+        "refresh": timed(partial(scan, part), 1) * rows / part + timed(forward, 1),
+        "draw": UPDATES * timed(draw, 10),
+        "update": UPDATES * timed(lambda: rival.update(*batch), 60),
+    }
+
+
+def timed(run: Callable[[], object], times: int) -> float:
+    run()
+    start = time.perf_counter()
+    for _ in range(times):
+        run()
+    return (time.perf_counter() - start) / times
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rows", type=float, nargs="+", default=[1e6, 2e6])
+    options.add_argument("--cycles", type=int, default=2)
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    for rows in (int(n) for n in chosen.rows):
+        data = dataset(rows)
+        turns = chosen.cycles + 1  # the first compiles and does not count
+        variants = {
+            "the release's way": release(data),
+            "naive": ours(data, Uniform(), turns),
+            "ARB": ours(data, OnPolicy(0.5), turns),
+            "ARB, 1/16 per refresh": ours(data, OnPolicy(0.5, budget=rows // 16), turns),
+        }
+        seen = [{name: run() for name, run in variants.items()} for _ in range(turns)][1:]
+        found = {
+            name: {part: float(np.median([turn[name][part] for turn in seen])) for part in seen[0][name]}
+            for name in variants
+        }
+        naive, slow = sum(found["naive"].values()), sum(found["the release's way"].values())
+        lines = []
+        for name, parts in found.items():
+            total = sum(parts.values())
+            cells = [f"{seconds:.2f}" for seconds in (*parts.values(), total)]
+            lines.append([f"{rows:.0e}", name, *cells, f"{slow / total:.1f}", f"{total / naive - 1:+.0%}"])
+        header = ["rows", "seconds per cycle", *found["naive"], "in all", "faster than the release", "above naive"]
+        print(table(header, lines), flush=True)
+
+
+if __name__ == "__main__":
+    main()
