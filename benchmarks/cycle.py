@@ -4,8 +4,9 @@
     taskset -c 0 python benchmarks/cycle.py --rows 1e6 2e6
 
 Against the same cycle the way the paper's release goes about it: acting through eager PyTorch, borders of episodes
-found by a Python loop over all rows, one forward pass over all of them at once, `numpy.random.choice` with `p` for every
-batch, and eager updates. The release's parts whose cost is per row or per update are timed on a part and multiplied up.
+found by a Python loop over all rows, one forward pass over all of them at once, `numpy.random.choice` with `p` for
+every batch, and eager updates. What costs the release so much per row or per update is timed on a part and multiplied
+up. Variants take turns; medians.
 """
 
 from __future__ import annotations
