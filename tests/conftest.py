@@ -9,8 +9,13 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+from hypothesis import settings
 
 HERE = Path(__file__).parent
+
+# A loaded machine is no reason to fail; in CI the same examples every time, elsewhere new ones.
+settings.register_profile("arb", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("arb")
 
 
 @pytest.fixture(scope="session")
