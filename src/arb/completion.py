@@ -38,12 +38,13 @@ def script() -> str:
     from arb.cli import COMMANDS
     from arb.config import BUDGETS
     from arb.data import TASKS, bundled_names
+    from arb.presets import PRESETS
     from arb.run_cli import parser
     from arb.strategies import STRATEGIES
 
     values = {
         "-t|--task": [*TASKS, *(f"bundled:{name}" for name in bundled_names())],
-        "-a|--agent": ["iql", "calql", "pex", "famo2o"],
+        "-a|--agent": sorted({agent for agent, _ in PRESETS}),
         "-s|--strategy": list(STRATEGIES),
         "-p|--preset": list(BUDGETS),
     }

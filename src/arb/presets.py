@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from arb.agents import IQL, PEX, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig
+from arb.agents import CalQLConfig, FamO2OConfig, IQLConfig, PEXConfig
 
 Domain = Literal["locomotion", "antmaze"]
 
@@ -18,7 +18,6 @@ Domain = Literal["locomotion", "antmaze"]
 class Preset:
     """One algorithm on one domain."""
 
-    agent: Any
     config: Any
     arb_temperature: float
     """λ of ARB."""
@@ -28,15 +27,13 @@ _PRETRAINING = 1_000_000
 """Updates of pre-training, over which the policy's learning rate falls."""
 
 PRESETS: dict[tuple[str, Domain], Preset] = {
-    ("iql", "locomotion"): Preset(IQL, IQLConfig(policy_decay=_PRETRAINING), 0.5),
+    ("iql", "locomotion"): Preset(IQLConfig(policy_decay=_PRETRAINING), 0.5),
     ("iql", "antmaze"): Preset(
-        IQL,
         IQLConfig(expectile=0.9, temperature=10.0, policy_decay=_PRETRAINING),
         0.5,
     ),
-    ("calql", "locomotion"): Preset(CalQL, CalQLConfig(), 5.0),
+    ("calql", "locomotion"): Preset(CalQLConfig(), 5.0),
     ("calql", "antmaze"): Preset(
-        CalQL,
         CalQLConfig(
             critic_hidden=(256,) * 5,
             policy_rate=1e-4,
@@ -48,15 +45,13 @@ PRESETS: dict[tuple[str, Domain], Preset] = {
         ),
         5.0,
     ),
-    ("pex", "locomotion"): Preset(PEX, PEXConfig(policy_decay=_PRETRAINING), 0.5),
+    ("pex", "locomotion"): Preset(PEXConfig(policy_decay=_PRETRAINING), 0.5),
     ("pex", "antmaze"): Preset(
-        PEX,
         PEXConfig(expectile=0.9, temperature=10.0, sharpness=10.0, policy_decay=_PRETRAINING),
         0.5,
     ),
-    ("famo2o", "locomotion"): Preset(FamO2O, FamO2OConfig(), 0.5),
+    ("famo2o", "locomotion"): Preset(FamO2OConfig(), 0.5),
     ("famo2o", "antmaze"): Preset(
-        FamO2O,
         FamO2OConfig(expectile=0.9, temperature=10.0, lowest_balance=8.0, highest_balance=14.0),
         0.5,
     ),
