@@ -53,6 +53,15 @@ def test_a_missing_extra_is_named(capsys, demo_command, monkeypatch):
     assert "pip install 'arb-rl[train]'" in capsys.readouterr().err
 
 
+def test_an_extra_that_is_missed_only_while_running_is_named(capsys, demo_command):
+    def needs_jax(arguments):
+        raise ModuleNotFoundError("No module named 'jax'", name="jax")
+
+    demo_command.main = staticmethod(needs_jax)
+    assert cli.main(["train"]) == 2
+    assert capsys.readouterr().err == "arb train needs jax: pip install 'arb-rl[train]'\n"
+
+
 def test_ctrl_c_leaves_cleanly(capsys, demo_command):
     def interrupted(arguments):
         raise KeyboardInterrupt

@@ -59,14 +59,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     command = COMMANDS[name]
     try:
-        module = importlib.import_module(command.module)
-    except ModuleNotFoundError as missing:
+        return int(importlib.import_module(command.module).main(rest))
+    except ModuleNotFoundError as missing:  # at the import, or at one that the command makes when it needs it
         if (missing.name or "").startswith("arb"):
             raise
         print(f"arb {name} needs {missing.name}: pip install 'arb-rl[{command.extra}]'", file=sys.stderr)
         return 2
-    try:
-        return int(module.main(rest))
     except DataError as mistake:
         print(f"arb {name}: {mistake}", file=sys.stderr)
         return 2
