@@ -52,3 +52,12 @@ def usable_trajectories(data: Transitions, rule: Rule, gamma: float, failure_rew
         final={key: column[last] for key, column in led_to.items()},
         dropped=int(dropped.sum()),
     )
+
+
+def led_to(past: Trajectories) -> Leaves:
+    """The observation that each row led to: the next row's, and at the end of a trajectory its final one."""
+    last = np.cumsum(past.lengths) - 1
+    after = {key: np.roll(column, -1, axis=0) for key, column in past.obs.items()}
+    for key, column in after.items():
+        column[last] = past.final[key]
+    return after
