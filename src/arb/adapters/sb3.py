@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from arb.adapters.sb3_columns import by_row, named, one_environment_wide, refuse_misfit, write
+from arb.adapters.seeding import seed_sequence
 from arb.buffer.batch import Array
 from arb.buffer.borders import Rule, differs
 from arb.buffer.dataset import check_dataset, unwrapped
@@ -70,8 +71,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
                 "whose next observation would then be overwritten: leave it False"
             )
         super().__init__(*args, **kwargs)
-        # A model seeds NumPy's global stream before it makes its buffer; one number of it stands for the model's seed.
-        self._seeds = np.random.SeedSequence(np.random.randint(2**31) if seed is None else seed)  # noqa: NPY002
+        self._seeds = seed_sequence(seed)
         self._strategy = OnPolicy() if sampler is None else sampler
         self._borders: Rule = borders
         self._begin()
@@ -164,12 +164,21 @@ class ReplayBuffer(buffers.ReplayBuffer):
             chosen = unwrapped({key: column[rows] for key, column in obs.items()})
             return score(self._normalize_obs(chosen, env), action[rows])
 
+        self._refuse_rows_unknown()
         self.rows.refresh(score_rows)
         self._refreshed_at, self._patience = self.rows.ledger.head, math.inf
 
     def sample(self, batch_size: int, env: Any = None) -> Any:
         """A batch as the host's, of rows that the strategy chose."""
+        self._refuse_rows_unknown()
         return one_environment_wide(self)._get_samples(self.rows.draw(batch_size), env=env)
+
+    def _refuse_rows_unknown(self) -> None:
+        if self.size() * self.n_envs != len(self.rows):
+            raise DataError(
+                f"the buffer holds {self.size() * self.n_envs} rows, but {len(self.rows)} came in through add or "
+                "preload: fill it with preload(dataset), not by writing to its arrays, so that trajectories are known"
+            )
 
 
 class DictReplayBuffer(ReplayBuffer, buffers.DictReplayBuffer):
