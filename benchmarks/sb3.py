@@ -65,19 +65,19 @@ def main() -> None:
     options.add_argument("--turns", type=int, default=5)
     chosen = options.parse_args()
     torch.set_num_threads(1)
-    lines = []
     for rows in (int(n) for n in chosen.rows):
         rivals = {
             "Stable-Baselines3's own, uniform": turn(host_own(rows), chosen.steps, None),
             "arb, OnPolicy": turn(ours(rows), chosen.steps, RefreshCallback(every=1000)),
         }
         seconds = time_in_turns(rivals, chosen.turns)
-        base = seconds["Stable-Baselines3's own, uniform"]
+        lines, base = [], seconds["Stable-Baselines3's own, uniform"]
         for name, times in seconds.items():
             low, middle, high = np.percentile(times / base, [25, 50, 75])
             speed = chosen.steps / np.median(times)
             lines.append([f"{rows:.0e}", name, f"{speed:.0f}", f"{middle:.3f} ({low:.3f}-{high:.3f})"])
-    print(table(["offline rows", "buffer", "steps per second", "time, own = 1 (quartiles of turns)"], lines))
+        header = ["offline rows", "buffer", "steps per second", "time, own = 1 (quartiles of turns)"]
+        print(table(header, lines), flush=True)
 
 
 if __name__ == "__main__":
