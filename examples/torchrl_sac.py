@@ -28,13 +28,13 @@ LIMIT = 2.0
 
 
 def past_experience(steps: int, seed: int) -> dict[str, np.ndarray]:
-    """Steps of a controller that knows full torque only and errs in every third step, as D4RL would store them."""
+    """Steps of a controller that knows nothing but (nearly) full torque and errs often, as D4RL would store them."""
     env, rng = gym.make("Pendulum-v1"), np.random.default_rng(seed)
     obs, columns = env.reset(seed=seed)[0], []
     for _ in range(steps):
         _, sine, speed = obs
         push = speed if rng.random() < 0.67 else rng.normal() - sine
-        action = np.array([LIMIT if push > 0 else -LIMIT], np.float32)
+        action = np.array([np.sign(push) * rng.uniform(0.95, 1.0) * LIMIT], np.float32)
         next_obs, reward, terminated, truncated, _ = env.step(action)
         columns.append((obs, action, reward, next_obs, terminated, truncated))
         obs = env.reset()[0] if truncated else next_obs
@@ -99,8 +99,7 @@ def main() -> None:
         env, actor, frames_per_batch=args.every, total_frames=args.steps, auto_register_policy_transforms=False
     )
     for data in collector:
-        over = data["next", "done"][:, 0]
-        returns = data["next", "episode_reward"][over].mean().item()
+        returns = data["next", "episode_reward"][data["next", "done"]].mean().item()
         buffer.extend(data.exclude("episode_reward", ("next", "episode_reward")))
         refresh()  # arb: before the updates
         for _ in range(len(data)):
