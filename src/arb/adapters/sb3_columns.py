@@ -15,7 +15,7 @@ from arb.buffer.batch import Array
 from arb.buffer.dataset import Leaves, Transitions, unwrapped
 from arb.buffer.errors import DataError, refuse_out_of_bounds
 from arb.buffer.ledger import Ints
-from arb.buffer.trajectories import Trajectories, led_to
+from arb.buffer.trajectories import Trajectories
 
 _COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
@@ -78,7 +78,7 @@ def write(buffer: Any, past: Trajectories, places: Ints) -> None:
     over[np.cumsum(past.lengths) - 1] = True
     columns = {
         "observations": past.obs,
-        "next_observations": led_to(past),
+        "next_observations": past.next_obs,
         "actions": _on_host_scale(buffer.action_space, past.columns["action"].reshape(len(over), buffer.action_dim)),
         "rewards": past.columns["reward"],
         "dones": over,

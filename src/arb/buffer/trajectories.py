@@ -25,6 +25,16 @@ class Trajectories(NamedTuple):
     dropped: int
     """Last steps of cut-off trajectories that cannot be bootstrapped, as the data does not hold where they led."""
 
+    @property
+    def next_obs(self) -> Leaves:
+        """Where every row led to: the next row's observation, or the final one of its trajectory."""
+        last = np.cumsum(self.lengths) - 1
+        led_to = {}
+        for key, column in self.obs.items():
+            led_to[key] = np.roll(column, -1, axis=0)
+            led_to[key][last] = self.final[key]
+        return led_to
+
 
 def usable_trajectories(data: Transitions, rule: Rule, gamma: float, failure_reward: float | None) -> Trajectories:
     """Cut a dataset into trajectories and drop the steps that no algorithm could learn from.
@@ -52,12 +62,3 @@ def usable_trajectories(data: Transitions, rule: Rule, gamma: float, failure_rew
         final={key: column[last] for key, column in led_to.items()},
         dropped=int(dropped.sum()),
     )
-
-
-def led_to(past: Trajectories) -> Leaves:
-    """The observation that each row led to: the next row's, and at the end of a trajectory its final one."""
-    last = np.cumsum(past.lengths) - 1
-    after = {key: np.roll(column, -1, axis=0) for key, column in past.obs.items()}
-    for key, column in after.items():
-        column[last] = past.final[key]
-    return after
