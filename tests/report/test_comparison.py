@@ -47,7 +47,7 @@ def test_returns_of_different_tasks_are_never_put_together(tmp_path):
     assert found == {("hopper-medium-v2", "walker2d-medium-v2"): True, ("one",): False, ("two",): False}
     units = {labels for labels, _ in score_table(results, "iql").rows}
     assert ("one", "return") in units
-    assert ("hopper-medium-v2", "normalised score") in units
+    assert ("hopper-medium-v2", "score") in units
     plain = next(group for group in groups(results) if group.tasks == ("one",))
     assert "optimality gap" not in plain.aggregates["ARB"]
 
@@ -58,6 +58,11 @@ def test_aggregates_compare_like_with_like(tmp_path):
     (group,) = groups(results_of(tmp_path))
     assert group.tasks == ("hopper-medium-v2",)
     assert group.improvements["ARB", "Naive"].value == 1.0
+
+
+def test_single_runs_are_not_put_together(tmp_path):
+    write_sweep(tmp_path, tasks=["hopper-medium-v2"], seeds=1)
+    assert groups(results_of(tmp_path)) == []
 
 
 def test_missing_cells_are_dashes_and_counted(tmp_path):
@@ -89,10 +94,10 @@ TABLE = Table(
 def test_text():
     assert TABLE.text().splitlines() == [
         "A & B",
-        "task                ARB λ=0.5    x_y",
-        "─────────────────────────────────────",
-        "a|b <i>       1.2 ± 0.5 (3)*      —",
-        "50%        -1.0 [-2.0 to 3.0]   2.0†",
+        "task              ARB λ=0.5    x_y",
+        "───────────────────────────────────",
+        "a|b <i>       1.2 ± 0.5 (3)*     —",
+        "50%      -1.0 [-2.0 to 3.0]   2.0†",
         "  * best of its row",
         "  † a note",
     ]

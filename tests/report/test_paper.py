@@ -101,7 +101,7 @@ def test_the_main_table_has_ours_and_the_footnotes(tmp_path):
     assert "§ Locomotion (r), PEX: ours is over 2 of 3 tasks (hopper-random-v2, walker2d-random-v2)." in text
     assert "13.4†" in line(text, "Locomotion (r)", "PEX", "paper")
     assert "† Locomotion (r), PEX: the paper's detailed table gives Top-N 13.64." in text
-    assert "Ours: 1 seeds (in parentheses) of 4,000 updates offline and 10,000 steps online" in text
+    assert "Ours: 1 seed (in parentheses) of 4,000 updates offline and 10,000 steps online" in text
 
 
 def test_a_detailed_table_takes_the_papers_settings_and_other_tasks(tmp_path):

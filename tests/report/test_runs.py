@@ -118,6 +118,12 @@ def test_seeds_are_put_together_and_settings_are_told_apart(tmp_path):
     ]
 
 
+def test_variants_keep_the_papers_order_also_where_tasks_lack_some(tmp_path):
+    write_sweep(tmp_path / "a", tasks=["a"], strategies=("arb", "naive"))
+    write_sweep(tmp_path / "b", tasks=["b"], strategies=("arb", "parallel", "mine"))
+    assert gather(read_runs([tmp_path])).variants() == ["Naive", "Parallel", "ARB", "mine"]
+
+
 def test_settings_of_different_tasks_do_not_make_variants(tmp_path):
     write_run(tmp_path / "a", config_of("hopper-medium-v2", **{"settings.expectile": 0.7}))
     write_run(tmp_path / "b", config_of("antmaze-umaze-v2", **{"settings.expectile": 0.9}))
