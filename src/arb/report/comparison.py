@@ -43,7 +43,8 @@ def score_table(results: Results, agent: str, measure: str = "last") -> Table:
         notes.append(f"{empty} of {len(tasks) * len(variants)} cells have no finished run.")
     if any(e.n == 1 for _, entries in rows for e in entries):
         notes.append("A cell of one seed has no spread: nothing is known about its chance.")
-    title = f"{spelt_agent(agent)}: {kind.title.lower()}, {' or '.join(sorted(set(units.values()))).replace('score', 'normalised score')}"
+    held = {cell.unit for cell in results.cells if cell.agent == agent}
+    title = f"{spelt_agent(agent)}: {kind.title.lower()}, {' or '.join(sorted(held))}"
     return Table(f"{measure}-{agent}", title, corner, tuple(variants), tuple(rows), tuple(notes))
 
 
@@ -131,7 +132,8 @@ def groups(results: Results) -> list[Group]:
     """Per agent: all tasks with normalised scores together, and every other task by itself.
 
     Plain returns of different tasks have different scales and are never put together. To compare like with like, a
-    group holds the tasks that all its variants have finished runs of. One variant on one task, or single runs, are no group.
+    group holds the tasks that all its variants have finished runs of. Where there is nothing to compare or to put
+    together, there is no group.
     """
     found = []
     for agent in results.agents():
