@@ -105,6 +105,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def _announce(config: Config, problem: Problem, folder: Path) -> None:
     from arb.estimate import estimate
+    from arb.live import duration
 
     plan = config.schedule
     print(
@@ -115,15 +116,9 @@ def _announce(config: Config, problem: Problem, folder: Path) -> None:
     cost = estimate(config, problem)
     print(
         f"at {cost.updates_per_second:.0f} updates and {cost.steps_per_second:.0f} steps per second: "
-        f"about {_duration(cost.seconds)} and {cost.memory / 1e9:.1f} GB of memory",
+        f"about {duration(cost.seconds)} and {cost.memory / 1e9:.1f} GB of memory",
         flush=True,
     )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _setting(text: str) -> tuple[str, str]:
