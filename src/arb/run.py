@@ -176,9 +176,7 @@ class _Run:
         """The first phase, unless the folder or the cache is beyond it already."""
         state = self._resumed() or self._started()
         if state.phase == "pretrain":
-            chunks = pretrain(
-                state.agent, state.buffer, self._key("pretrain"), self.config.schedule, state.step
-            )
+            chunks = pretrain(state.agent, state.buffer, self._key("pretrain"), self.config.schedule, state.step)
             self._drive(state, chunks, asked_to_stop)
             self.pretrained.keep(state.agent, self.tables)
         return state

@@ -1,4 +1,4 @@
-"""Work off a grid: skip what is finished, go on with what was interrupted, retry what failed, and say what became of it."""
+"""Work off a grid: skip what is finished, go on with what was interrupted, retry what failed, and say what is left."""
 
 from __future__ import annotations
 

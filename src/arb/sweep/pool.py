@@ -30,7 +30,7 @@ class Worker:
     """The other end of an `arb.sweep.worker`; answers arrive in a queue, with None at the end."""
 
     def __init__(self, core: int):
-        self._log: IO[bytes] = tempfile.TemporaryFile()
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         environment = os.environ | dict.fromkeys(_ONE_THREAD, "1")
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         with _on_core(core):  # a child is born where its parent stands, before it imports anything

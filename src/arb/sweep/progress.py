@@ -85,7 +85,11 @@ class View:
         """Progress of a job."""
         self.work.told(job, step, total)
         before = self.rows.get(job, ("", "", ""))[2]  # the last score stays in view between evaluations
-        self.rows[job] = (_PHASES[phase], f"{step:,} of {total:,}", described(figures) if "score" in figures else before)
+        self.rows[job] = (
+            _PHASES[phase],
+            f"{step:,} of {total:,}",
+            described(figures) if "score" in figures else before,
+        )
 
     def ends(self, job: Job, score: float | None) -> None:
         """A job is done; with the last score if it was a run."""

@@ -1,11 +1,12 @@
 """A worker: a process on one core that takes orders, one JSON object per line, and answers in the same way.
 
-It is started on its core, so that XLA, which looks once how many cores there are, never splits a sum: that is what makes
-the bytes of a run the same in a pool, on Ray, and alone on one core.
+It is started on its core, so that XLA, which looks once how many cores there are, never splits a sum: that makes the
+bytes of a run the same in a pool, on Ray, and alone on one core.
 
 An order names its `kind` and a `config`; `run` and `pretrain` a `folder` and a `cache` as well, perhaps the `data` to
-read instead of what the configuration names, and `seconds` after which to save and stop. Answers are `told` (progress),
-and then one of `done`, `stopped` and `failed`. When its input ends, whoever gave the orders is gone: it saves and stops.
+read instead of what the configuration names, and `seconds` after which to save and stop. Answers are `told` with its
+progress, and at last `done`, `stopped` or `failed`. When its input ends, whoever gave the orders is gone: it saves and
+stops.
 """
 
 from __future__ import annotations
@@ -70,9 +71,7 @@ def _run(config: Any, problem: Any, order: Order, say: Say) -> Answer:
 def _pretrain(config: Any, problem: Any, order: Order, say: Say) -> Answer:
     from arb.run import pretrain_for
 
-    kept = pretrain_for(
-        config, Path(order["folder"]), Path(order["cache"]), tell=_teller(order, say), problem=problem
-    )
+    kept = pretrain_for(config, Path(order["folder"]), Path(order["cache"]), tell=_teller(order, say), problem=problem)
     return {"kept": kept.name}
 
 
