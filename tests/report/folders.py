@@ -1,4 +1,4 @@
-"""Run folders in the format that `arb run` writes, with made-up numbers: reports need many runs, and training is slow."""
+"""Run folders in the format of `arb run` with made-up numbers: a report needs many runs, and training is slow."""
 
 import json
 import zlib
@@ -19,7 +19,9 @@ def config_of(task="hopper-medium-v2", agent="iql", strategy="arb", seed=0, **le
     }  # fmt: skip
 
 
-def write_run(folder, config=None, *, final=None, reference=REFERENCE, done=True, online_steps=None, points=10, **given):
+def write_run(
+    folder, config=None, *, final=None, reference=REFERENCE, done=True, online_steps=None, points=10, **given
+):
     """One run; `final` is the score of every episode of the last evaluation."""
     config = config or config_of(**given)
     folder = Path(folder)

@@ -20,7 +20,9 @@ def main(arguments: list[str]) -> int:
     report = write_report(options.runs, options.out, title=options.title)
     print(report.text)
     print(f"page        {report.page}")
-    print(f"files       {len(report.files)} in {options.out}, tables as txt, md, tex and csv, figures as png, svg and pdf")
+    print(
+        f"files       {len(report.files)} in {options.out}, tables as txt, md, tex and csv, figures as png, svg and pdf"
+    )
     return 0
 
 
@@ -29,7 +31,9 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="arb report", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="folders of runs or sweeps, searched at any depth")
+    options.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUNS", help="folders of runs or sweeps, searched at any depth"
+    )
     options.add_argument("-o", "--out", type=Path, default=Path("report"), help="folder of the report (report)")
     options.add_argument("--title", default="Offline-to-online runs compared", help="of the page")
     return options

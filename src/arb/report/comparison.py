@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import permutations
 from typing import NamedTuple
 
@@ -28,39 +29,55 @@ def entry(values: Floats) -> Entry:
 def score_table(results: Results, agent: str, measure: str = "last") -> Table:
     """Rows are tasks, columns the variants of strategies."""
     kind, tasks, variants = MEASURES[measure], results.tasks(agent), results.variants(agent)
+    units = {task: _unit(results, agent, task) for task in tasks}
+    corner = ("task", "unit") if len(set(units.values())) > 1 else ("task",)
     rows = []
     for task in tasks:
         cells = [results.cell(task, agent, variant) for variant in variants]
         entries = [entry(cell.values(measure)) if cell else Entry() for cell in cells]
-        rows.append(((task, _unit(cells)), with_best(entries, kind.lower_is_better)))
+        rows.append(((task, units[task])[: len(corner)], with_best(entries, kind.lower_is_better)))
     empty = sum(e.value is None for _, entries in rows for e in entries)
     notes = [f"Mean ± sample standard deviation over seeds (their number) of {kind.meaning}."]
-    notes.append(_steps(results, agent))
+    notes.append(f"Runs of {steps_of(cell for cell in results.cells if cell.agent == agent)}.")
     if empty:
         notes.append(f"{empty} of {len(tasks) * len(variants)} cells have no finished run.")
     if any(e.n == 1 for _, entries in rows for e in entries):
         notes.append("A cell of one seed has no spread: nothing is known about its chance.")
-    title = f"{spelt_agent(agent)}: {kind.title.lower()}"
-    return Table(f"{measure}-{agent}", title, ("task", "unit"), tuple(variants), tuple(rows), tuple(notes))
+    title = f"{spelt_agent(agent)}: {kind.title.lower()}, {' or '.join(sorted(set(units.values())))}"
+    return Table(f"{measure}-{agent}", title, corner, tuple(variants), tuple(rows), tuple(notes))
 
 
-def _unit(cells: Sequence[Cell | None]) -> str:
-    units = {"score" if cell.normalised else "return" for cell in cells if cell}
-    return " / ".join(sorted(units))
+def _unit(results: Results, agent: str, task: str) -> str:
+    return " / ".join(sorted({cell.unit for cell in results.cells if (cell.agent, cell.task) == (agent, task)}))
 
 
-def _steps(results: Results, agent: str) -> str:
-    plans = set()
-    for cell in results.cells:
-        if cell.agent == agent:
-            for run in cell.runs:
-                numbers = [run.config.get(leaf, "?") for leaf in ("schedule.pretrain", "schedule.online")]
-                plans.add(tuple(f"{n:,}" if isinstance(n, int) else str(n) for n in numbers))
-    said = " or ".join(f"{offline} updates offline and {online} steps online" for offline, online in sorted(plans))
-    return f"Runs of {said}."
+def steps_of(cells: Iterable[Cell]) -> str:
+    """How much training the runs had."""
+    plans = {
+        tuple(run.config.get(leaf, "?") for leaf in ("schedule.pretrain", "schedule.online"))
+        for cell in cells
+        for run in cell.runs
+    }
+    spelt = sorted(tuple(f"{n:,}" if isinstance(n, int) else str(n) for n in plan) for plan in plans)
+    return " or ".join(f"{offline} updates offline and {online} steps online" for offline, online in spelt)
 
 
 # ---- over tasks -----------------------------------------------------------------------------------------------------
+
+
+class Aggregate(NamedTuple):
+    """A statistic over all runs of a group."""
+
+    of: Callable[..., Floats]
+    normalised_only: bool = False
+
+
+AGGREGATES: Mapping[str, Aggregate] = {
+    "IQM": Aggregate(statistics.iqm),
+    "median": Aggregate(np.median),
+    "mean": Aggregate(np.mean),
+    "optimality gap": Aggregate(lambda values, axis: statistics.optimality_gap(values, axis=axis), True),
+}
 
 
 @dataclass(frozen=True)
@@ -80,21 +97,41 @@ class Group:
         counts = {len(values) for scores in self.scores.values() for values in scores}
         return f"{min(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
 
+    @cached_property
+    def aggregates(self) -> dict[str, dict[str, Estimate]]:
+        """By variant and statistic."""
+        kinds = {name: kind for name, kind in AGGREGATES.items() if self.normalised or not kind.normalised_only}
+        return {
+            variant: {name: statistics.estimate(scores, kind.of) for name, kind in kinds.items()}
+            for variant, scores in self.scores.items()
+        }
+
+    @cached_property
+    def improvements(self) -> dict[tuple[str, str], Estimate]:
+        """The probability of improvement of one variant over another, for every ordered pair."""
+        return {
+            (one, other): statistics.estimate_improvement(self.scores[one], self.scores[other])
+            for one, other in permutations(self.scores, 2)
+        }
+
 
 def groups(results: Results) -> list[Group]:
     """Per agent: all tasks with normalised scores together, and every other task by itself.
 
     Plain returns of different tasks have different scales and are never put together. To compare like with like, a
-    group holds the tasks that all its variants have finished runs of.
+    group holds the tasks that all its variants have finished runs of. One variant on one task is no group.
     """
     found = []
     for agent in results.agents():
         cells = [cell for cell in results.cells if cell.agent == agent and cell.finished]
         scored = [cell for cell in cells if cell.normalised]
         found.append(_group(agent, "all tasks with a normalised score", scored))
-        for task in dict.fromkeys(cell.task for cell in cells if not cell.normalised):
-            found.append(_group(agent, task, [cell for cell in cells if cell.task == task and not cell.normalised]))
-    return [group for group in found if group is not None and group.tasks]
+        plain: dict[str, list[Cell]] = {}
+        for cell in cells:
+            if not cell.normalised:
+                plain.setdefault(cell.task, []).append(cell)
+        found += [_group(agent, task, same) for task, same in plain.items()]
+    return [group for group in found if group and group.tasks and len(group.tasks) + len(group.scores) > 2]
 
 
 def _group(agent: str, name: str, cells: Sequence[Cell]) -> Group | None:
@@ -109,41 +146,9 @@ def _group(agent: str, name: str, cells: Sequence[Cell]) -> Group | None:
     return Group(agent, name, tuple(tasks), all(cell.normalised for cell in cells), by_variant)
 
 
-class Aggregate(NamedTuple):
-    """A statistic over all runs of a group."""
-
-    of: Callable[..., Floats]
-    normalised_only: bool = False
-
-
-AGGREGATES: Mapping[str, Aggregate] = {
-    "IQM": Aggregate(statistics.iqm),
-    "median": Aggregate(np.median),
-    "mean": Aggregate(np.mean),
-    "optimality gap": Aggregate(lambda values, axis: statistics.optimality_gap(values, axis=axis), True),
-}
-
-
-def aggregates(group: Group) -> dict[str, dict[str, Estimate]]:
-    """By variant and statistic."""
-    kinds = {name: kind for name, kind in AGGREGATES.items() if group.normalised or not kind.normalised_only}
-    return {
-        variant: {name: statistics.estimate(scores, kind.of) for name, kind in kinds.items()}
-        for variant, scores in group.scores.items()
-    }
-
-
-def improvements(group: Group) -> dict[tuple[str, str], Estimate]:
-    """The probability of improvement of one variant over another, for every ordered pair."""
-    return {
-        (one, other): statistics.estimate_improvement(group.scores[one], group.scores[other])
-        for one, other in permutations(group.scores, 2)
-    }
-
-
 def aggregate_table(group: Group, name: str) -> Table:
     """Rows are variants, columns statistics over all their runs."""
-    computed = aggregates(group)
+    computed = group.aggregates
     columns = tuple(next(iter(computed.values())))
     rows = [
         ((variant,), tuple(Entry(found.value, low=found.low, high=found.high) for found in by_name.values()))
@@ -163,7 +168,7 @@ def aggregate_table(group: Group, name: str) -> Table:
 
 def improvement_table(group: Group, name: str) -> Table:
     """Rows improve over columns with this probability."""
-    pairs = improvements(group)
+    pairs = group.improvements
     variants = tuple(group.scores)
     rows = [((one,), tuple(_chance(pairs.get((one, other))) for other in variants)) for one in variants]
     notes = (
@@ -182,10 +187,10 @@ def _named(tasks: Sequence[str]) -> str:
     return ", ".join(tasks) if len(tasks) <= 3 else f"{len(tasks)} tasks"
 
 
-def tables(results: Results) -> list[Table]:
+def tables(results: Results, together: Sequence[Group]) -> list[Table]:
     """Every table of a report."""
     found = [score_table(results, agent, measure) for measure in MEASURES for agent in results.agents()]
-    for number, group in enumerate(groups(results), start=1):
+    for number, group in enumerate(together, start=1):
         found.append(aggregate_table(group, f"aggregate-{number}-{group.agent}"))
         if len(group.scores) > 1:
             found.append(improvement_table(group, f"improvement-{number}-{group.agent}"))

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from arb.report import statistics
 from arb.report.cells import Cell, Results, spelt_agent
-from arb.report.comparison import Group, aggregates, groups, improvements
+from arb.report.comparison import Group
 from arb.report.palette import colours, dashes
 
 INK, GRID, PALE = "#1f2933", "#e9ecef", "#868e96"
@@ -37,13 +37,13 @@ def rendered(figure: Figure) -> dict[str, bytes]:
     return found
 
 
-def figures(results: Results) -> Iterator[tuple[str, Figure]]:
+def figures(results: Results, together: Sequence[Group]) -> Iterator[tuple[str, Figure]]:
     """Every figure of a report, with its name."""
     for agent in results.agents():
         yield f"curves-{agent}", learning_curves(results, agent)
         if any(cell.metric("replay.online_share") for cell in results.cells if cell.agent == agent):
             yield f"online-share-{agent}", online_share(results, agent)
-    for number, group in enumerate(groups(results), start=1):
+    for number, group in enumerate(together, start=1):
         yield f"aggregate-{number}-{group.agent}", aggregate_intervals(results, group)
         yield f"profile-{number}-{group.agent}", performance_profile(results, group)
         if len(group.scores) > 1:
@@ -70,13 +70,13 @@ def learning_curves(results: Results, agent: str) -> Figure:
             for phase, (steps, values) in cell.curve.items():
                 at = steps - (steps[-1] if phase == "pretrain" and len(steps) else 0)
                 label = cell.variant if phase == "online" or "online" not in cell.curve else None
-                _banded(axes, at, values, label, **style[cell.variant])
+                banded(axes, at, values, label, **style[cell.variant])
         axes.axvline(0, color=PALE, linestyle=":", linewidth=1)
         axes.set_ylabel(cells[0].unit)
         axes.set_xlabel("updates before, steps after the switch")
 
     figure = _panels(results, agent, draw)
-    figure.suptitle(f"{spelt_agent(agent)}: learning curves, mean ± standard deviation over seeds", **_TITLE)
+    figure.suptitle(f"{spelt_agent(agent)}: learning curves, mean ± standard deviation over seeds", **TITLE)
     return figure
 
 
@@ -85,23 +85,25 @@ def online_share(results: Results, agent: str, tasks: Sequence[str] | None = Non
     style = styles(results)
 
     def draw(axes: Any, cells: Sequence[Cell]) -> None:
-        for i, cell in enumerate(cells):
-            shares, rows = cell.metric("replay.online_share"), cell.metric("replay.online_rows")
-            if rows and i == 0:
-                axes.plot(rows[0], rows[1].mean(0), color=PALE, linewidth=2.5, alpha=0.6, label="share of the buffer")
+        # Top-N keeps fewer offline rows: its buffer is not that of the others.
+        buffers = [cell.metric("replay.online_rows") for cell in cells if cell.strategy != "top_n"]
+        for steps, rows in [buffer for buffer in buffers if buffer][:1]:
+            axes.plot(steps, rows.mean(0), color=PALE, linewidth=2.5, alpha=0.6, label="share of the buffer")
+        for cell in cells:
+            shares = cell.metric("replay.online_share")
             if shares:
-                _banded(axes, *shares, cell.variant, **style[cell.variant])
+                banded(axes, *shares, cell.variant, **style[cell.variant])
         axes.set_ylim(0, 1.02)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes.set_ylabel("online share of a batch")
         axes.set_xlabel("environment steps")
 
     figure = _panels(results, agent, draw, tasks)
-    figure.suptitle(f"{spelt_agent(agent)}: where batches come from", **_TITLE)
+    figure.suptitle(f"{spelt_agent(agent)}: where batches come from", **TITLE)
     return figure
 
 
-_TITLE = {"x": 0.01, "ha": "left", "color": INK, "fontsize": 11, "fontweight": "bold"}
+TITLE = {"x": 0.01, "ha": "left", "color": INK, "fontsize": 11, "fontweight": "bold"}
 
 
 def _panels(results: Results, agent: str, draw: Any, tasks: Sequence[str] | None = None) -> Figure:
@@ -113,9 +115,9 @@ def _panels(results: Results, agent: str, draw: Any, tasks: Sequence[str] | None
     handles: dict[str, Any] = {}
     for axes, task in zip(grid.flat, names, strict=False):
         draw(axes, [cell for cell in results.cells if (cell.agent, cell.task) == (agent, task)])
-        axes.set_title(_plain(task), fontsize=10, color=INK, loc="left")
-        axes.xaxis.set_major_formatter(lambda value, _: _short(value))
-        _tidy(axes)
+        axes.set_title(plain(task), fontsize=10, color=INK, loc="left")
+        axes.xaxis.set_major_formatter(lambda value, _: short(value))
+        tidy(axes)
         handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     for axes in list(grid.flat)[len(names) :]:
         axes.set_visible(False)
@@ -126,7 +128,8 @@ def _panels(results: Results, agent: str, draw: Any, tasks: Sequence[str] | None
     return figure
 
 
-def _banded(axes: Any, steps: Any, values: Any, label: str | None, **style: Any) -> None:
+def banded(axes: Any, steps: Any, values: Any, label: str | None, **style: Any) -> None:
+    """A mean over seeds with one standard deviation around it."""
     mean = values.mean(0)
     if len(values) > 1:
         std = values.std(0, ddof=1)
@@ -136,7 +139,7 @@ def _banded(axes: Any, steps: Any, values: Any, label: str | None, **style: Any)
 
 def aggregate_intervals(results: Results, group: Group) -> Figure:
     """Statistics over all runs of a group, with their intervals."""
-    computed, style = aggregates(group), styles(results)
+    computed, style = group.aggregates, styles(results)
     names = list(next(iter(computed.values())))
     figure = Figure(figsize=(2.6 * len(names) + 1.4, 0.42 * len(computed) + 1.5), layout="constrained")
     grid = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
@@ -145,7 +148,7 @@ def aggregate_intervals(results: Results, group: Group) -> Figure:
             _interval(axes, place, found[name], style[variant]["color"])
         axes.set_title(name, fontsize=10, color=INK, loc="left")
         _rows(axes, list(computed))
-    figure.suptitle(f"{spelt_agent(group.agent)}: {_plain(group.name)}, {group.seeds} seeds per cell", **_TITLE)
+    figure.suptitle(f"{spelt_agent(group.agent)}: {plain(group.name)}, {group.seeds} seeds per cell", **TITLE)
     return figure
 
 
@@ -153,16 +156,16 @@ def improvement_intervals(results: Results, group: Group) -> Figure:
     """The probability that the last variant, ARB where it is there, improves over each other one."""
     style = styles(results)
     hero = list(group.scores)[-1]
-    found = {other: value for (one, other), value in improvements(group).items() if one == hero}
+    found = {other: value for (one, other), value in group.improvements.items() if one == hero}
     figure = Figure(figsize=(6.0, 0.42 * len(found) + 1.5), layout="constrained")
     axes = figure.subplots()
     for place, (other, value) in enumerate(found.items()):
         _interval(axes, place, value, style[other]["color"])
     axes.axvline(0.5, color=PALE, linestyle=":", linewidth=1)
     axes.set_xlim(0, 1)
-    axes.set_xlabel(f"probability that {_plain(hero)} scores above")
+    axes.set_xlabel(f"probability that {plain(hero)} scores above")
     _rows(axes, list(found))
-    figure.suptitle(f"{spelt_agent(group.agent)}: {_plain(group.name)}", **_TITLE)
+    figure.suptitle(f"{spelt_agent(group.agent)}: {plain(group.name)}", **TITLE)
     return figure
 
 
@@ -181,9 +184,9 @@ def performance_profile(results: Results, group: Group) -> Figure:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_xlabel("normalised score τ" if group.normalised else "return τ")
     axes.set_ylabel("runs above τ")
-    _tidy(axes)
+    tidy(axes)
     axes.legend(frameon=False, fontsize=9)
-    figure.suptitle(f"{spelt_agent(group.agent)}: {_plain(group.name)}, performance profile", **_TITLE)
+    figure.suptitle(f"{spelt_agent(group.agent)}: {plain(group.name)}, performance profile", **TITLE)
     return figure
 
 
@@ -201,24 +204,26 @@ def _interval(axes: Any, place: int, found: statistics.Estimate, colour: str) ->
 
 
 def _rows(axes: Any, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), [_plain(name) for name in names])
+    axes.set_yticks(range(len(names)), [plain(name) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
-    _tidy(axes, "x")
+    tidy(axes, "x")
 
 
-def _tidy(axes: Any, grid: str = "y") -> None:
+def tidy(axes: Any, grid: str = "y") -> None:
+    """Spines and grid as all figures have them."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis=grid, color=GRID)
     axes.set_axisbelow(True)
     axes.tick_params(colors=INK, labelsize=9)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text that matplotlib does not take for mathematics."""
     return text.replace("$", r"\$")
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """A number of steps."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:g}{letter}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from arb.buffer.errors import DataError
 from arb.report.cells import Results, gather
-from arb.report.comparison import tables
+from arb.report.comparison import Group, groups, tables
 from arb.report.figures import figures, rendered
 from arb.report.page_data import embedded, page_data
 from arb.report.runs import Runs, read_runs
@@ -47,25 +47,26 @@ def write_report(paths: Sequence[Path], out: Path, *, title: str = "Offline-to-o
     if not runs.all:
         raise DataError(f"there are no runs below {', '.join(map(str, paths))}: a run folder holds a config.json")
     results = gather(runs)
-    made = tables(results) if results.cells else []
+    together = groups(results)
+    made = tables(results, together)
     content: dict[str, bytes] = {}
     for table in made:
         content |= {name: text.encode() for name, text in table.files().items()}
-    for name, figure in figures(results):
+    for name, figure in figures(results, together):
         content |= {f"figures/{name}.{ending}": drawn for ending, drawn in rendered(figure).items()}
-    content["index.html"] = page(results, made, title).encode()
+    content["index.html"] = page(results, together, made, title).encode()
     written = write_files(out, content, _LIST)
     return Report(text(results, made), out / "index.html", written)
 
 
-def page(results: Results, made: Sequence[Table], title: str) -> str:
+def page(results: Results, together: Sequence[Group], made: Sequence[Table], title: str) -> str:
     """The HTML page."""
     folder = resources.files("arb.report").joinpath("page_files")
     parts = {
         "TITLE": html.escape(title),
         "STYLE": folder.joinpath("page.css").read_text(encoding="utf-8"),
         "SCRIPT": "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in ("chart.js", "page.js")),
-        "DATA": embedded(page_data(results, made)),
+        "DATA": embedded(page_data(results, together, made)),
     }
     template = folder.joinpath("page.html").read_text(encoding="utf-8")
     # In one pass: what is put in is not searched again.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from arb.report import statistics
 from arb.report.cells import MEASURES, Cell, Results, spelt_agent
-from arb.report.comparison import Group, aggregates, groups, improvements
+from arb.report.comparison import Group
 from arb.report.figures import profile_thresholds
 from arb.report.palette import colours, dashes
 from arb.report.runs import Run
@@ -25,13 +26,21 @@ DIAGNOSTICS = {
     # column of metrics.csv: title, meaning, whether it lies between 0 and 1
     "online_share": ("Online share", "The part of a batch that comes from online data; grey: of the buffer.", True),
     "drawn_online_share": ("Drawn online share", "The same, counted over the batches that were drawn.", True),
-    "effective_share": ("Effective share", "Effective sample size 1/Σp² as a part of the rows: 1 if all are alike.", True),
+    "effective_share": (
+        "Effective share",
+        "Effective sample size 1/Σp² as a part of the rows: 1 if all are alike.",
+        True,
+    ),
     "entropy": ("Entropy", "Of the sampling distribution, relative to an even one: 1 if all rows are alike.", True),
     "top_trajectories": ("Top trajectories", "The mass that the heaviest 1% of the trajectories hold.", True),
     "clipped_low": ("Clipped below", "The part of the scores at the lower bound of the clip.", True),
     "clipped_high": ("Clipped above", "The part of the scores at the upper bound of the clip.", True),
     "age": ("Age", "The expected age of a drawn row, in insertions.", False),
-    "collected_return": ("Collected return", "Mean raw return of the episodes that ended in a chunk of collecting.", False),
+    "collected_return": (
+        "Collected return",
+        "Mean raw return of the episodes that ended in a chunk of collecting.",
+        False,
+    ),
     "ratio_loss": ("Ratio loss", "BERB: the loss of the learned density ratio.", False),
     "online_priority": ("Online priority", "BERB: the mean priority of online rows.", False),
 }
@@ -44,7 +53,7 @@ MEANINGS = {
 }
 
 
-def page_data(results: Results, tables: Sequence[Table]) -> dict[str, Any]:
+def page_data(results: Results, together: Sequence[Group], tables: Sequence[Table]) -> dict[str, Any]:
     """Everything the page needs."""
     strategies = {cell.variant: cell.strategy for cell in results.cells}
     colour, dash = colours(strategies), dashes(strategies)
@@ -59,7 +68,7 @@ def page_data(results: Results, tables: Sequence[Table]) -> dict[str, Any]:
         "tables": [_table(table) for table in tables],
         "cells": [_cell(cell) for cell in results.cells],
         "diagnostics": _diagnostics(results),
-        "groups": [_group(group) for group in groups(results)],
+        "groups": [_group(group) for group in together],
         "settings": _settings(results),
         "origins": _origins(results.runs.all),
         "runs": [_run(run, run in results.doubles) for run in results.runs.all],
@@ -96,7 +105,7 @@ def _facts(results: Results) -> list[tuple[str, str]]:
         ("tasks", str(len(tasks))),
         ("strategies", str(len(results.variants()))),
         ("seeds per cell", seeds),
-        ("lacking", str(len(results.runs.lacking))),
+        ("not in the tables", str(len(results.runs.lacking))),
     ]
 
 
@@ -113,7 +122,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     """The number apart from what is said about it, so that the page can set the latter smaller."""
     if entry.value is None:
         return {"value": None, "mark": entry.mark}
-    whole = Entry(**{**vars(entry), "mark": ""}).shown()
+    whole = replace(entry, mark="").shown()
     alone = f"{entry.value:.{entry.digits}f}"
     return {
         "value": entry.value, "text": alone, "more": whole.removeprefix(alone).strip(), "best": entry.best,
@@ -157,14 +166,14 @@ def _diagnostics(results: Results) -> list[dict[str, Any]]:
 
 
 def _group(group: Group) -> dict[str, Any]:
-    computed = aggregates(group)
+    computed = group.aggregates
     by_statistic = {
         name: [{"variant": variant, **found[name]._asdict()} for variant, found in computed.items()]
         for name in next(iter(computed.values()))
     }
     hero = list(group.scores)[-1]
     better = [
-        {"variant": other, **found._asdict()} for (one, other), found in improvements(group).items() if one == hero
+        {"variant": other, **found._asdict()} for (one, other), found in group.improvements.items() if one == hero
     ]
     thresholds = profile_thresholds(group)
     profile = []
@@ -209,7 +218,9 @@ def _origins(runs: Sequence[Run]) -> list[tuple[str, list[str], list[list[str]]]
             data[key] = data.get(key, 0) + 1
     found = []
     if versions:
-        lines = [[name, ", ".join(_times(v, n, len(counts)) for v, n in counts.items())] for name, counts in versions.items()]
+        lines = [
+            [name, ", ".join(_times(v, n, len(counts)) for v, n in counts.items())] for name, counts in versions.items()
+        ]
         found.append(("Versions", ["package", "version"], lines))
     if data:
         head = ["task", "environment", "rows", "SHA-256", "runs"]

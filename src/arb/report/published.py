@@ -1,9 +1,9 @@
 """The paper's numbers, and where they contradict one another.
 
-Source: Song, Lee and Park, Adaptive Replay Buffer for Offline-to-Online Reinforcement Learning (AISTATS 2026). Beside this
-module: `summary.csv` is its table of average normalised returns, `detailed.csv` and `averages.csv` are the tables of
-the appendix with Cal-QL, PEX, FamO2O and IQL and the rows "Average" printed in them, `clip.csv` is the sensitivity to the
-clipping bounds. Numbers are as printed.
+Source: Song, Lee and Park, Adaptive Replay Buffer for Offline-to-Online Reinforcement Learning (AISTATS 2026). In
+`published_numbers`, `summary.csv` is its table of average normalised returns, `detailed.csv` and `averages.csv` are the
+tables of the appendix with Cal-QL, PEX, FamO2O and IQL and the rows "Average" printed in them, `clip.csv` is the
+sensitivity to the clipping bounds. Numbers are as printed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from importlib import resources
 from typing import NamedTuple
 
 import numpy as np
+
+from arb.report.cells import STRATEGIES
 
 GROUPS: Mapping[str, str] = {
     "random": "Locomotion (r)",
@@ -101,7 +103,7 @@ def summary_contradictions() -> Mapping[tuple[str, str, str], Contradiction]:
 
 @cache
 def average_contradictions() -> Mapping[tuple[str, str, str], Contradiction]:
-    """Cells "Average" of the detailed tables that differ from their column's mean by a unit of the last digit or more."""
+    """Cells "Average" of the detailed tables that differ from the mean of their column, beyond rounding."""
     return {
         key: Contradiction(printed.mean, group_mean(*key))
         for key, printed in averages().items()
@@ -129,6 +131,14 @@ def _attainable(cell: Published) -> bool:
     squares = (a**2 + b**2 + c**2 + d**2)[(a <= b) & (b <= c) & (c <= d) & (d <= 100)]
     deviations = np.unique(squares) - total**2 / SEEDS
     return any(bool(np.any(np.abs(np.sqrt(deviations / n) - cell.std) <= 0.00501)) for n in (SEEDS, SEEDS - 1))
+
+
+def likeness(agent: str, other: str) -> tuple[float, float]:
+    """How alike two detailed locomotion tables are: median difference, and share of cells within 2 points."""
+    names = [task for group, of_group in tasks().items() if group != "antmaze" for task in of_group]
+    keys = [(task, strategy) for task in names for strategy in STRATEGIES]
+    apart = np.abs([detailed()[agent, *key].mean - detailed()[other, *key].mean for key in keys])
+    return float(np.median(apart)), float(np.mean(apart <= 2.0))
 
 
 def _rows(name: str) -> list[dict[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -151,7 +151,7 @@ def _read(folder: Path, planned: Mapping[str, Any]) -> Run:
         status = "failed"
     else:
         reason = _progress(run.config, curves, metrics)
-    return Run(**{**vars(run), "status": status, "reason": reason, "curves": curves, "metrics": metrics})
+    return replace(run, status=status, reason=reason, curves=curves, metrics=metrics)
 
 
 def _described(folder: Path) -> Run:
@@ -198,7 +198,9 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
         reader = csv.DictReader(file, restkey="?")
         for row in reader:
             if None in row.values() or "?" in row:
-                raise ValueError(f"{path.name}, line {reader.line_num}: {len(reader.fieldnames or ())} columns expected")
+                raise ValueError(
+                    f"{path.name}, line {reader.line_num}: {len(reader.fieldnames or ())} columns expected"
+                )
             yield row
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,7 @@ def with_best(entries: Sequence[Entry], lowest: bool = False) -> tuple[Entry, ..
     if len(shown) < 2:
         return tuple(entries)
     best = (min if lowest else max)(shown.values())
-    return tuple(
-        Entry(**{**vars(e), "best": True}) if shown.get(i) == best else e for i, e in enumerate(entries)
-    )
+    return tuple(replace(e, best=True) if shown.get(i) == best else e for i, e in enumerate(entries))
 
 
 def _piped(cells: Iterable[str]) -> str:

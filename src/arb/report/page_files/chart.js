@@ -29,7 +29,7 @@ function tone(colour) {
 
 function number(value, percent = false) {
   if (value === null || value === undefined) return "—";
-  if (percent) return `${(100 * value).toFixed(value < 0.1 ? 1 : 0)}%`;
+  if (percent) return `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)}%`;
   const size = Math.abs(value);
   if (size >= 10000) return value.toLocaleString("en", { maximumFractionDigits: 0 });
   return size >= 1 || size === 0 ? value.toFixed(1) : value.toPrecision(2);
