@@ -23,6 +23,7 @@ COMMANDS: dict[str, Command] = {
     "reproduce": Command("arb.sweep.reproduce", "train", "a table or figure of the paper"),
     "eval": Command("arb.eval_cli", "train", "play a run's policy again: returns, score, success, or a GIF"),
     "data": Command("arb.data.cli", "train", "list, fetch, inspect, audit and collect datasets"),
+    "report": Command("arb.report.cli", "report", "tables, statistics, figures and one page from run folders"),
     "doctor": Command("arb.doctor", "train", "check what a run needs, and say what to do"),
     "completion": Command("arb.completion", "train", "print a script for completion at the TAB key"),
 }
