@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import gymnasium as gym
 import h5py
 import jax
@@ -39,6 +38,7 @@ from arb.agents import (
 from arb.agents.iql import weighted_likelihood_loss
 from arb.agents.nets import AdamState, adam, descend
 from arb.agents.policies import Gaussian
+from arb.agents.pytrees import pytree
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
@@ -63,7 +63,8 @@ def evaluate(agent: Any, env: gym.Env, episodes: int, shift: np.ndarray, scale: 
 
 
 # Offline: IQL and behaviour cloning on Hopper ------------------------------------------------------------------------
-class Cloning(eqx.Module):
+@pytree
+class Cloning:
     """Behaviour cloning: IQL's policy and its loss with every weight 1, without the critics."""
 
     policy: Gaussian

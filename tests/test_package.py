@@ -21,7 +21,7 @@ import sys
 before = set(sys.modules)
 import arb
 loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
-heavy = loaded & {"jax", "jaxlib", "torch", "gymnasium", "h5py", "mujoco", "matplotlib", "equinox", "optax", "scipy"}
+heavy = loaded & {"jax", "jaxlib", "torch", "gymnasium", "h5py", "mujoco", "matplotlib", "optax", "scipy"}
 assert not heavy, heavy
 foreign = {name for name in loaded if name not in sys.stdlib_module_names and not name.startswith("_")}
 assert foreign <= {"arb", "numpy"}, foreign

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from arb.buffer.wholefile import to_disk
 
 _SUMS = "sums.json"
 
@@ -23,13 +24,13 @@ def write_checkpoint(folder: Path, number: int, fill: Callable[[Path], None], ke
     sums = {path.name: _sum(path) for path in sorted(unfinished.iterdir())}
     (unfinished / _SUMS).write_text(json.dumps(sums))
     for path in unfinished.iterdir():
-        _to_disk(path)
-    _to_disk(unfinished)
+        to_disk(path)
+    to_disk(unfinished)
     final = folder / f"{number:012d}"
     if final.exists():
         shutil.rmtree(final)
     unfinished.replace(final)
-    _to_disk(folder)
+    to_disk(folder)
     for old in _numbered(folder)[:-keep]:
         shutil.rmtree(old)
 
@@ -42,13 +43,6 @@ def newest_checkpoint(folder: Path) -> Path | None:
 def read_json(path: Path) -> Any:
     """The content of a JSON file."""
     return json.loads(path.read_text())
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small file whole or not at all."""
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.write_text(text)
-    unfinished.replace(path)
 
 
 def _numbered(folder: Path) -> list[Path]:
@@ -66,11 +60,3 @@ def _intact(path: Path) -> bool:
 def _sum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -56,8 +56,8 @@ TRIALS = (
     ),
     Trial(
         "agents",
-        "import equinox, optax, safetensors, arb.agents; from importlib.metadata import version; "
-        "print(', '.join(f'{n} {version(n)}' for n in ('equinox', 'optax', 'safetensors')))",
+        "import optax, safetensors, arb.agents; from importlib.metadata import version; "
+        "print(', '.join(f'{n} {version(n)}' for n in ('optax', 'safetensors')))",
     ),
     Trial(
         "MuJoCo",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arb.buffer.errors import DataError
-from arb.data.files import whole
+from arb.buffer.wholefile import whole
 
 BACKENDS = ("egl", "osmesa", "glfw")
 """MuJoCo's ways to draw: on a graphics card or in software, both without a screen, and in a window."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from arb.buffer.wholefile import whole
 from arb.checkpoint import read_json
 from arb.record import Table
 
@@ -32,10 +33,9 @@ def learning_curve(folder: Path, path: Path) -> None:
         axes.grid(axis="y", color="#e9ecef")
         axes.set_axisbelow(True)
         axes.tick_params(colors=INK, labelsize=9)
-    unfinished = path.with_name(f".{path.stem}.unfinished{path.suffix}")
-    figure.savefig(unfinished, dpi=130)
+    with whole(path) as unfinished:
+        figure.savefig(unfinished, dpi=130)
     plt.close(figure)
-    unfinished.replace(path)
 
 
 def _score_panel(axes: Any, folder: Path, described: dict[str, Any]) -> None:

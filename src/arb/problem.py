@@ -26,7 +26,7 @@ from arb.data.tasks import family_of as family_of_env
 from arb.strategies import prepare
 from arb.streams import stream
 
-_VERSIONS = ("arb-rl", "numpy", "jax", "jaxlib", "equinox", "optax", "gymnasium", "mujoco")
+_VERSIONS = ("arb-rl", "numpy", "jax", "jaxlib", "optax", "gymnasium", "mujoco")
 _CLASSES = {name.lower(): kind for name, (kind, _) in AGENTS.items()}
 
 

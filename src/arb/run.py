@@ -27,7 +27,8 @@ from arb.agents.saving import save as save_agent
 from arb.buffer.errors import DataError
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
-from arb.checkpoint import newest_checkpoint, read_json, write_checkpoint, write_text
+from arb.buffer.wholefile import write_text
+from arb.checkpoint import newest_checkpoint, read_json, write_checkpoint
 from arb.collector import Collector
 from arb.config import Config
 from arb.evaluate import evaluate

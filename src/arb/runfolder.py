@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from arb.buffer.errors import DataError
-from arb.checkpoint import read_json, write_text
+from arb.buffer.wholefile import write_text
+from arb.checkpoint import read_json
 from arb.config import Config
 from arb.problem import Problem, describe_run
 from arb.record import Table

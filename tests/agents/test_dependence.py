@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
@@ -119,6 +118,13 @@ def shaken(tree):
     return jax.tree.map(lambda x: x + 0.05 * jax.random.normal(jax.random.key(7), x.shape), tree)
 
 
+def with_shaken(where, agent):
+    """The agent with other numbers in the part that `where` names."""
+    part = where(agent)
+    others = dict(zip(map(id, jax.tree.leaves(part)), jax.tree.leaves(shaken(part)), strict=True))
+    return jax.tree.map(lambda leaf: others.get(id(leaf), leaf), agent)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_each_gradient_depends_on_exactly_these_parts(case):
     (kind, config), online, parts, gradients, table = CASES[case]
@@ -128,7 +134,7 @@ def test_each_gradient_depends_on_exactly_these_parts(case):
     after, _ = updated(agent, batch, key)
     found = {name: set() for name in gradients}
     for part, where in parts.items():
-        changed, _ = updated(eqx.tree_at(where, agent, shaken(where(agent))), batch, key)
+        changed, _ = updated(with_shaken(where, agent), batch, key)
         for name, gradient in gradients.items():
             if differ(gradient(after), gradient(changed)):
                 found[name].add(part)

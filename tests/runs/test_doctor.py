@@ -149,7 +149,7 @@ def test_starts_with_numpy_alone() -> None:
     """A doctor that needs the patient's medicine is of no use."""
     code = """
 import sys
-for name in ("jax", "equinox", "gymnasium", "mujoco", "h5py", "matplotlib", "PIL", "safetensors", "optax"):
+for name in ("jax", "gymnasium", "mujoco", "h5py", "matplotlib", "PIL", "safetensors", "optax"):
     sys.modules[name] = None
 import arb.doctor
 """

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import gymnasium
 import jax
 import numpy as np
@@ -84,7 +83,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("eval")
     config = configure(task=str(pendulum_file(place / "pendulum.npz")), env="Pendulum-v1", budget="smoke")
     problem, folder, rng = Problem.of(config), place / "run", np.random.default_rng(0)
-    shapes = eqx.filter_eval_shape(lambda: Gaussian.create(jax.random.key(0), (3, 16, 1)))
+    shapes = jax.eval_shape(lambda: Gaussian.create(jax.random.key(0), (3, 16, 1)))
     actor = jax.tree.map(lambda leaf: rng.normal(0.0, 1.0, leaf.shape).astype(np.float32), shapes)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(describe_run(config, problem)))
@@ -129,7 +128,7 @@ def test_score_and_success_where_the_task_has_them(finished: Path) -> None:
 def test_jax_is_not_needed(finished: Path) -> None:
     code = f"""
 import sys
-for name in ("jax", "jaxlib", "equinox", "optax", "safetensors"):
+for name in ("jax", "jaxlib", "optax", "safetensors"):
     sys.modules[name] = None
 from arb.eval_cli import main
 raise SystemExit(main([{str(finished)!r}, "--episodes", "1"]))

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import gymnasium
 import jax
 import numpy as np
@@ -40,7 +39,7 @@ AGENTS = {
 def actor_of(name: str) -> Any:
     """An online agent's actor with random numbers everywhere, so that zeros and ones at the start hide no mistake."""
     kind, config = AGENTS[name]
-    shapes = eqx.filter_eval_shape(lambda: kind.create(jax.random.key(0), OBS, ACTION, config).begin_online())
+    shapes = jax.eval_shape(lambda: kind.create(jax.random.key(0), OBS, ACTION, config).begin_online())
     rng = np.random.default_rng(3)
     return jax.tree.map(lambda leaf: rng.normal(0.0, 0.6, leaf.shape).astype(np.float32), shapes.actor)
 
@@ -98,7 +97,7 @@ def test_needs_numpy_alone(actors, tmp_path):
     export_policy(actors["pex"], SHAPING, actions_of("pex"), tmp_path)
     code = f"""
 import sys
-for name in ("jax", "jaxlib", "equinox", "optax", "gymnasium", "safetensors", "h5py", "matplotlib", "torch"):
+for name in ("jax", "jaxlib", "optax", "gymnasium", "safetensors", "h5py", "matplotlib", "torch"):
     sys.modules[name] = None  # importing it fails
 from arb.policy import load_policy
 import json, numpy as np

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -20,6 +19,7 @@ from arb.agents.iql import td_target
 from arb.agents.nets import AdamState, Twin, adam, copied, descend, follow, guarded, move, orthogonal
 from arb.agents.policies import Acting, Draws, TanhGaussian
 from arb.agents.protocol import Metrics, Transitions
+from arb.agents.pytrees import constant, pytree
 from arb.buffer.likelihood import Likelihood
 
 
@@ -163,6 +163,7 @@ def critic_gradient(
 
 
 # Agent ---------------------------------------------------------------------------------------------------------------
+@pytree
 class CalQL(Acting):
     """A Cal-QL agent, as a value."""
 
@@ -175,10 +176,10 @@ class CalQL(Acting):
     policy_adam: AdamState
     alpha_adam: AdamState
     multiplier_adam: AdamState
-    obs_dim: int = eqx.field(static=True)
-    action_dim: int = eqx.field(static=True)
-    config: CalQLConfig = eqx.field(static=True)
-    online: bool = eqx.field(static=True, default=False)
+    obs_dim: int = constant()
+    action_dim: int = constant()
+    config: CalQLConfig = constant()
+    online: bool = constant(default=False)
 
     @classmethod
     def create(cls, key: Array, obs_dim: int, action_dim: int, config: CalQLConfig | None = None) -> CalQL:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from arb.agents.learn import NotFiniteError
 from arb.agents.nets import MLP, AdamState, adam, descend, named_arrays, with_arrays
 from arb.agents.protocol import Transitions
+from arb.agents.pytrees import constant, pytree
 from arb.buffer.ledger import Ints, Ledger
 from arb.buffer.samplers import Mixed, Sampler, State
 from arb.buffer.sumtree import SumTree
@@ -73,12 +73,13 @@ def hidden_uniform(key: Array, n_in: int, n_out: int) -> tuple[Array, Array]:
     return jax.random.uniform(key, (n_in, n_out), minval=-1.0, maxval=1.0) / n_out**0.5, jnp.zeros(n_out)
 
 
-class Ratio(eqx.Module):
+@pytree
+class Ratio:
     """w(s, a) and its optimiser, as a value."""
 
     net: MLP
     net_adam: AdamState
-    config: RatioConfig = eqx.field(static=True)
+    config: RatioConfig = constant()
 
     @classmethod
     def create(cls, key: Array, obs_dim: int, action_dim: int, config: RatioConfig | None = None) -> Ratio:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +20,7 @@ from arb.agents.iql import Critics, IQLConfig, advantage_weight, weighted_likeli
 from arb.agents.nets import MLP, AdamState, adam, descend, namespace
 from arb.agents.policies import Acting, Chance, Draws, Gaussian, log_tanh_slope, normal_log_density
 from arb.agents.protocol import Metrics, Transitions
+from arb.agents.pytrees import constant, pytree
 from arb.buffer.likelihood import Likelihood
 
 
@@ -66,13 +66,14 @@ def entropy_loss(log_temperature: Array, entropy: Array, target: float) -> Array
 
 
 # Networks ------------------------------------------------------------------------------------------------------------
-class Balance(eqx.Module):
+@pytree
+class Balance:
     """tanh of a normal around a state-dependent mean with one learned deviation, mapped to the range of b."""
 
     net: MLP
     log_std: Array
-    low: float = eqx.field(static=True)
-    high: float = eqx.field(static=True)
+    low: float = constant()
+    high: float = constant()
 
     def mode(self, obs: Array) -> Array:
         """The balance of the mean."""
@@ -87,12 +88,13 @@ class Balance(eqx.Module):
         return into_range(jnp.tanh(raw), self.low, self.high), log_prob
 
 
-class Family(eqx.Module):
+@pytree
+class Family:
     """The universal policy under the balance model's mode."""
 
     universal: Gaussian
     balance: Balance
-    code_size: int = eqx.field(static=True)
+    code_size: int = constant()
 
     def conditioned(self, obs: Array, balance: Array) -> Array:
         """The universal policy's input."""
@@ -114,6 +116,7 @@ class Family(eqx.Module):
 
 
 # Agent ---------------------------------------------------------------------------------------------------------------
+@pytree
 class FamO2O(Acting):
     """A FamO2O agent, as a value."""
 
@@ -123,10 +126,10 @@ class FamO2O(Acting):
     universal_adam: AdamState
     balance_adam: AdamState
     temperature_adam: AdamState
-    obs_dim: int = eqx.field(static=True)
-    action_dim: int = eqx.field(static=True)
-    config: FamO2OConfig = eqx.field(static=True)
-    online: bool = eqx.field(static=True, default=False)
+    obs_dim: int = constant()
+    action_dim: int = constant()
+    config: FamO2OConfig = constant()
+    online: bool = constant(default=False)
 
     @classmethod
     def create(cls, key: Array, obs_dim: int, action_dim: int, config: FamO2OConfig | None = None) -> FamO2O:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -18,6 +17,7 @@ from jax import Array
 from arb.agents.nets import MLP, AdamState, Twin, adam, copied, cosine, descend, follow
 from arb.agents.policies import Acting, Categorical, Gaussian
 from arb.agents.protocol import Metrics, Transitions
+from arb.agents.pytrees import constant, pytree
 from arb.buffer.likelihood import Likelihood
 
 
@@ -67,7 +67,8 @@ def weighted_likelihood_loss(weight: Array, log_prob: Array) -> Array:
 
 
 # Critics -------------------------------------------------------------------------------------------------------------
-class Critics(eqx.Module):
+@pytree
+class Critics:
     """V and twin Q with their target and optimisers."""
 
     q: Twin
@@ -115,16 +116,17 @@ def policy_rate(config: IQLConfig, online: bool, state: AdamState) -> float | Ar
 
 
 # Agent ---------------------------------------------------------------------------------------------------------------
+@pytree
 class IQL(Acting):
     """An IQL agent, as a value."""
 
     critics: Critics
     policy: Gaussian | Categorical
     policy_adam: AdamState
-    obs_dim: int = eqx.field(static=True)
-    action_dim: int = eqx.field(static=True)
-    config: IQLConfig = eqx.field(static=True)
-    online: bool = eqx.field(static=True, default=False)
+    obs_dim: int = constant()
+    action_dim: int = constant()
+    config: IQLConfig = constant()
+    online: bool = constant(default=False)
 
     @classmethod
     def create(cls, key: Array, obs_dim: int, action_dim: int, config: IQLConfig | None = None) -> IQL:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar, cast
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
 from numpy.typing import NDArray
+
+from arb.agents.pytrees import pytree
 
 Initialiser = Callable[[Array, int, int], tuple[Array, Array]]
 """`(key, n_in, n_out)` to a weight of shape (n_in, n_out) and a bias of shape (n_out,)."""
@@ -63,7 +64,8 @@ def namespace(*values: Any) -> Library:
     return cast(Library, np if all(isinstance(x, np.ndarray | np.generic) for x in values) else jnp)
 
 
-class MLP(eqx.Module):
+@pytree
+class MLP:
     """A ReLU network with a linear last layer; weights are stored as (in, out)."""
 
     weights: tuple[Array, ...]
@@ -97,7 +99,8 @@ class MLP(eqx.Module):
         return sum((x @ weight[end - x.shape[-1] : end] for x, end in zip(inputs, ends, strict=True)), bias)
 
 
-class Twin(eqx.Module):
+@pytree
+class Twin:
     """Two critics of (observation, action)."""
 
     first: MLP

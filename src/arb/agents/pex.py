@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -18,6 +17,7 @@ from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, we
 from arb.agents.nets import AdamState, Twin, adam, copied, descend, namespace, xavier
 from arb.agents.policies import Acting, Chance, Draws, Gaussian
 from arb.agents.protocol import Metrics, Transitions
+from arb.agents.pytrees import constant, pytree
 from arb.buffer.likelihood import Likelihood
 
 
@@ -44,14 +44,15 @@ def old_probability(q_old: Array, q_new: Array, sharpness: float) -> Array:
     return 0.5 * (1.0 - xp.tanh(0.5 * sharpness * (q_new - q_old)))
 
 
-class Pair(eqx.Module):
+@pytree
+class Pair:
     """The networks that choose actions online."""
 
     old: Gaussian
     new: Gaussian
     q: Twin
-    sharpness: float = eqx.field(static=True)
-    greed: float = eqx.field(static=True)
+    sharpness: float = constant()
+    greed: float = constant()
 
     def act(self, obs: Array, chance: Chance) -> Array:
         """The old policy's mean or a draw from the new one, at random by their values."""
@@ -80,6 +81,7 @@ def _pick(first: Array, a: Array, b: Array) -> Array:
 
 
 # Agent ---------------------------------------------------------------------------------------------------------------
+@pytree
 class PEX(Acting):
     """A PEX agent, as a value. `new` is drawn at creation and waits, untrained, until `begin_online`."""
 
@@ -87,10 +89,10 @@ class PEX(Acting):
     old: Gaussian
     new: Gaussian
     policy_adam: AdamState
-    obs_dim: int = eqx.field(static=True)
-    action_dim: int = eqx.field(static=True)
-    config: PEXConfig = eqx.field(static=True)
-    online: bool = eqx.field(static=True, default=False)
+    obs_dim: int = constant()
+    action_dim: int = constant()
+    config: PEXConfig = constant()
+    online: bool = constant(default=False)
 
     @classmethod
     def create(cls, key: Array, obs_dim: int, action_dim: int, config: PEXConfig | None = None) -> PEX:

@@ -8,15 +8,15 @@ under a standard normal, per action dimension, so that neither the policy's widt
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from arb.agents.nets import MLP, Initialiser, fan_in_uniform, namespace, orthogonal
+from arb.agents.pytrees import constant, pytree
 from arb.buffer.likelihood import EDGE, Likelihood
 
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
@@ -73,13 +73,14 @@ def standard_score(x: Array, mean: Array, log_std: Array) -> Array:
 
 
 # Policies ------------------------------------------------------------------------------------------------------------
-class Gaussian(eqx.Module):
+@pytree
+class Gaussian:
     """A normal distribution around a tanh-bounded mean, with one log-deviation per action dimension for all states."""
 
     net: MLP
     log_std: Array
-    lowest: float = eqx.field(static=True, default=-20.0)
-    highest: float = eqx.field(static=True, default=2.0)
+    lowest: float = constant(default=-20.0)
+    highest: float = constant(default=2.0)
 
     @classmethod
     def create(
@@ -123,7 +124,8 @@ class Gaussian(eqx.Module):
         return standard_score(action, self.mode(obs), self.bounded_log_std())
 
 
-class TanhGaussian(eqx.Module):
+@pytree
+class TanhGaussian:
     """tanh of a normal whose mean and log-deviation both depend on the state; two learned scalars scale the latter."""
 
     net: MLP
@@ -169,7 +171,8 @@ class TanhGaussian(eqx.Module):
         return standard_score(raw, mean, log_std)
 
 
-class Categorical(eqx.Module):
+@pytree
+class Categorical:
     """Probabilities over a finite set of actions, numbered from 0."""
 
     net: MLP
@@ -202,7 +205,7 @@ class Categorical(eqx.Module):
 
 
 # Agents as actors ----------------------------------------------------------------------------------------------------
-class Acting(eqx.Module):
+class Acting(ABC):
     """What all agents do alike: let their `actor` act, with a JAX key for chance."""
 
     @property

@@ -11,7 +11,6 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -21,6 +20,7 @@ from arb.agents.famo2o import FamO2O, FamO2OConfig
 from arb.agents.iql import IQL, IQLConfig
 from arb.agents.nets import named_arrays, with_arrays
 from arb.agents.pex import PEX, PEXConfig
+from arb.buffer.wholefile import whole
 
 AGENTS: dict[str, tuple[Any, Any]] = {
     "IQL": (IQL, IQLConfig),
@@ -35,7 +35,6 @@ BuiltIn = IQL | CalQL | PEX | FamO2O
 
 def save(agent: BuiltIn, path: str | Path) -> None:
     """Write the agent to `path`, replacing what was there only once the new file is complete."""
-    path = Path(path)
     about = {
         "agent": type(agent).__name__,
         "obs_dim": agent.obs_dim,
@@ -43,9 +42,8 @@ def save(agent: BuiltIn, path: str | Path) -> None:
         "online": agent.online,
         "config": asdict(agent.config),
     }
-    unfinished = path.with_name(path.name + ".unfinished")
-    save_file(named_arrays(agent), unfinished, metadata={"arb": json.dumps(about)})
-    unfinished.replace(path)
+    with whole(Path(path)) as unfinished:
+        save_file(named_arrays(agent), unfinished, metadata={"arb": json.dumps(about)})
 
 
 def load(path: str | Path, config: Any = None) -> BuiltIn:
@@ -88,4 +86,4 @@ def _empty(kind: Any, obs_dim: int, action_dim: int, config: Any, online: bool) 
         agent = kind.create(jax.random.key(0), obs_dim, action_dim, config)
         return agent.begin_online() if online else agent
 
-    return eqx.filter_eval_shape(build)
+    return jax.eval_shape(build)

@@ -1,28 +1,25 @@
-"""ReplayBuffer: ledger, storage and sampler behind add, load, refresh and sample, for anyone's training loop."""
+"""ReplayBuffer: rows and their columns behind add, load, refresh and sample, for anyone's training loop."""
 
 from __future__ import annotations
 
-import math
 import os
-import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from arb.buffer.batch import Array, Batch, Obs
 from arb.buffer.borders import JUMP, Rule, differs
-from arb.buffer.dataset import check_dataset
-from arb.buffer.diagnostics import describe
+from arb.buffer.dataset import check_dataset, unwrapped
 from arb.buffer.errors import DataError, refuse_out_of_bounds
-from arb.buffer.ledger import Ints, Ledger
+from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import Score
-from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.returns import return_to_go
+from arb.buffer.rows import Rows
 from arb.buffer.samplers import Sampler
-from arb.buffer.scoring import CHUNK, score_all, score_some
+from arb.buffer.scoring import CHUNK
 from arb.buffer.statefile import read_state, write_state
 from arb.buffer.steps import Steps, check_steps, one_row
 from arb.buffer.storage import Storage
@@ -43,6 +40,7 @@ class Loaded(NamedTuple):
 class ReplayBuffer:
     """Past experience and new steps in one ring, drawn from by one strategy.
 
+    >>> from arb import OnPolicy
     >>> buffer = ReplayBuffer(capacity=1000, sampler=OnPolicy(temperature=0.5), seed=0)
     >>> past = {"observations": np.zeros((4, 2)), "actions": np.zeros((4, 1)), "rewards": np.ones(4),
     ...         "terminals": np.array([0, 1, 0, 1])}
@@ -81,18 +79,12 @@ class ReplayBuffer:
         failure_reward: float | None = None,
         jump: float | None = JUMP,
     ):
-        self.ledger = Ledger(capacity)
+        self.rows = Rows(capacity, sampler, seed)
+        self.ledger, self.sampler, self.draws = self.rows.ledger, self.rows.sampler, self.rows.draws
         self.storage = Storage(capacity)
-        self.sampler = OnPolicy() if sampler is None else sampler
-        self.sampler.bind(self.ledger)
         self.gamma, self.borders, self.failure_reward, self.jump = gamma, borders, failure_reward, jump
         self._bounds = None if action_bounds is None else (np.asarray(action_bounds[0]), np.asarray(action_bounds[1]))
-        seeds = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-        # Two streams, so that a partial refresh does not disturb the draws.
-        self.draws, self._refreshes = (np.random.default_rng(s) for s in seeds.spawn(2))
-        self._lock = threading.RLock()
         self._warned = False
-        self._drawn_online = math.nan
 
     def __len__(self) -> int:
         return self.ledger.size
@@ -121,13 +113,12 @@ class ReplayBuffer:
                 "(offline rows plus online steps keeps everything), or load less"
             )
         self._refuse_out_of_bounds("dataset['actions']", data.action)
-        with self._lock:
+        with self.rows.lock:
             self.storage.fit(data.obs, data.action)
             if rows:
-                places, runs = self.ledger.extend(past.lengths, online=online)
+                places, runs = self.rows.extend(past.lengths, online=online)
                 self.storage.write(places, past.obs, past.columns)
                 self.storage.write_final(runs, past.final)
-                self.sampler.insert(places)
         return Loaded(rows, len(past.lengths), past.dropped)
 
     def add(
@@ -182,33 +173,32 @@ class ReplayBuffer:
         if len(steps.envs) > self.capacity:
             raise DataError(f"{len(steps.envs)} steps at once do not fit a buffer with a capacity of {self.capacity}")
         self._refuse_out_of_bounds("action", steps.action)
-        with self._lock:
+        with self.rows.lock:
             self.storage.fit(steps.obs, steps.action)
-            begins = self._begins(steps)
-            rows, runs = self.ledger.append(steps.envs, begins, online=True)
+            self._finish_jumped(steps)
+            rows, runs = self.rows.append(steps.envs)
             columns = {"action": steps.action, "reward": steps.reward, "terminated": steps.terminated}
             self.storage.write(rows, steps.obs, columns | {"return_to_go": np.full(len(rows), -np.inf)})
             self.storage.write_final(runs, steps.next_obs)
-            self.sampler.insert(rows)
             for i in np.flatnonzero(steps.terminated | steps.truncated):
                 self._finish(steps.envs[i])
 
-    def _begins(self, steps: Steps) -> NDArray[np.bool_]:
-        """Which steps start a trajectory; one that does not start where its environment was ends the one before."""
+    def _finish_jumped(self, steps: Steps) -> None:
+        """End the trajectories that the steps do not go on from: each starts where its environment was not."""
+        if self.jump is None:
+            return
         runs = np.array([self.ledger.open_run(env) for env in steps.envs])
         going = np.flatnonzero(runs >= 0)
-        if self.jump is not None and len(going):
+        if len(going):
             reached = self.storage.final(runs[going])
             jumped = differs(reached, {key: column[going] for key, column in steps.obs.items()}, self.jump)
             for i in going[jumped]:
                 self._finish(steps.envs[i])
                 self._warn_of_jump(steps.envs[i])
-                runs[i] = -1
-        return runs < 0
 
     def _finish(self, env: int) -> None:
         """Close an environment's trajectory and write the returns its steps now have."""
-        rows = self.ledger.sequences_of(self.ledger.close(env)) % self.capacity
+        rows = self.rows.close(env)
         reward, terminated = (self.storage.columns[name][rows] for name in ("reward", "terminated"))
         self.storage.columns["return_to_go"][rows] = return_to_go(
             reward, terminated, self.gamma, failure_reward=self.failure_reward
@@ -241,17 +231,8 @@ class ReplayBuffer:
             raise TypeError(
                 f"refresh needs a function (obs, action) -> log-likelihood per row, got {type(score).__name__}"
             )
-        with self._lock:
-            self._refuse_empty("refreshed")
-            request = self.sampler.request(self._refreshes)
-        if request is None:
-            return
-        if request.sequence is None:
-            scores = score_all(score, self.storage, min(request.head, self.capacity), chunk)
-        else:
-            scores = score_some(score, self.storage, request.sequence % self.capacity, chunk)
-        with self._lock:
-            self.sampler.reweigh(request, scores)
+        storage = self.storage
+        self.rows.refresh(lambda rows: score(unwrapped(storage.observations(rows)), storage.actions(rows)), chunk=chunk)
 
     def sample(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Batch:
         """A batch of `n` transitions, or `(updates, n)` at once, drawn with replacement.
@@ -259,35 +240,23 @@ class ReplayBuffer:
         Between two refreshes the weights do not change, so drawing the batches of many updates in one call gives the
         same distribution as drawing them one by one, and costs much less.
         """
-        with self._lock:
+        with self.rows.lock:
             return self.take(self.draw(shape, rng=rng))
 
     def draw(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
         """The rows that `sample` would return; look at `ledger.is_online(rows)` for their origin."""
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        with self._lock:
-            self._refuse_empty("sampled")
-            rows = self.sampler.draw(self.draws if rng is None else rng, shape)
-            self._drawn_online = float(self.ledger.is_online(rows).mean())
-        return rows
+        return self.rows.draw(shape, rng=rng)
 
     def take(self, rows: Ints) -> Batch:
         """The transitions in these rows, in arrays of their shape."""
-        with self._lock:
+        with self.rows.lock:
             flat = rows.reshape(-1)
             batch = self.storage.take(flat, self.ledger.successors(flat))
         return batch if rows.ndim == 1 else batch.reshape(rows.shape)
 
     def stats(self) -> dict[str, float]:
         """Figures about the sampling distribution; docs/buffer.md explains them. Looks at every row."""
-        with self._lock:
-            self._refuse_empty("described")
-            figures = describe(self.sampler.probabilities(), self.ledger)
-            return {**figures, "drawn_online_share": self._drawn_online, **self.sampler.report()}
-
-    def _refuse_empty(self, done: str) -> None:
-        if self.ledger.size == 0:
-            raise DataError(f"an empty buffer cannot be {done}: load a dataset or add a step first")
+        return self.rows.stats()
 
     # ---- saving -------------------------------------------------------------------------------------------------
 
@@ -297,19 +266,10 @@ class ReplayBuffer:
         `since` leaves out the columns of the first rows ever inserted: pass the number of rows that a dataset brought,
         and load the dataset again before `restore`.
         """
-        with self._lock:
-            header = {
-                "format": _FORMAT,
-                "sampler": type(self.sampler).__name__,
-                "since": since,
-                "streams": [stream.bit_generator.state for stream in (self.draws, self._refreshes)],
-            }
-            parts = {
-                "ledger": self.ledger.state(),
-                "storage": self.storage.state(self._rows_since(since)),
-                "sampler": self.sampler.state(),
-            }
-            write_state(path, header, parts)
+        with self.rows.lock:
+            header, parts = self.rows.state()
+            parts["storage"] = self.storage.state(self._rows_since(since))
+            write_state(path, {"format": _FORMAT, "since": since, **header}, parts)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue as the buffer that was saved there: the next samples are the ones it would have drawn.
@@ -323,17 +283,14 @@ class ReplayBuffer:
                 f"{path} holds a buffer with the sampler {header.get('sampler')} (format {header.get('format')}), "
                 f"this one has {type(self.sampler).__name__} (format {_FORMAT})"
             )
-        with self._lock:
+        with self.rows.lock:
             if header["since"] not in (0, self.ledger.head):
                 raise DataError(
                     f"{path} leaves out a dataset of {header['since']} rows: load it into this buffer first, "
                     f"and nothing else (there are {self.ledger.head} rows)"
                 )
-            self.ledger.restore(parts["ledger"])
+            self.rows.restore(header, parts)
             self.storage.restore(parts.get("storage", {}), self._rows_since(header["since"]))
-            self.sampler.restore(parts.get("sampler", {}))
-            for stream, state in zip((self.draws, self._refreshes), header["streams"], strict=True):
-                stream.bit_generator.state = state
 
     def _rows_since(self, sequence: int) -> Ints | slice:
         return self.ledger.rows_between(max(sequence, self.ledger.oldest), self.ledger.head)

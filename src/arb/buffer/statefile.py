@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.buffer.errors import DataError
+from arb.buffer.wholefile import whole
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -21,18 +22,10 @@ _HEADER = "header.json"
 
 def write_state(path: str | os.PathLike[str], header: Mapping[str, Any], parts: Mapping[str, Arrays]) -> None:
     """Write a header (anything JSON can hold) and named groups of arrays to one .npz file, replacing it at once."""
-    path = Path(path)
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with unfinished.open("wb") as file:
-            arrays = {f"{part}/{key}": array for part, group in parts.items() for key, array in group.items()}
-            np.savez(file, allow_pickle=False, **{_HEADER: text, **arrays})
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    arrays = {f"{part}/{key}": array for part, group in parts.items() for key, array in group.items()}
+    with whole(Path(path)) as unfinished, unfinished.open("wb") as file:
+        np.savez(file, allow_pickle=False, **{_HEADER: text, **arrays})
 
 
 def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Arrays]]:

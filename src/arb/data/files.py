@@ -1,26 +1,14 @@
-"""Files that are either whole or not there: written under a temporary name, then renamed."""
+"""Files of arrays, without pickle."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, moved there at the end of the block, removed if the block fails."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+from arb.buffer.wholefile import whole
 
 
 def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:

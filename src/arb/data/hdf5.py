@@ -11,7 +11,7 @@ import numpy as np
 
 from arb.buffer.dataset import OPTIONAL, REQUIRED
 from arb.buffer.errors import DataError
-from arb.data.files import whole
+from arb.buffer.wholefile import whole
 
 STATE = ("infos/qpos", "infos/qvel")
 MOST_COMPRESSED = 2000

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from arb.buffer.errors import DataError
+from arb.buffer.wholefile import whole
 from arb.data.load import locate
 from arb.sweep.pool import Worker, cores
 from arb.sweep.worker import Answer, Order
@@ -217,8 +218,6 @@ def _data_here(parcel: Parcel) -> str | None:
     path = Path(parcel.data_name)
     if not parcel.data_name or (path.exists() and path.stat().st_size == parcel.data_size):
         return parcel.data_name or None
-    from arb.data.files import whole
-
     session = ray.get_runtime_context().get_job_id()
     copy = Path(tempfile.gettempdir()) / f"arb-data-{os.getuid()}" / session / path.name
     if not copy.exists() or copy.stat().st_size != parcel.data_size:

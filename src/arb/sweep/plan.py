@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from arb.buffer.errors import DataError
-from arb.checkpoint import read_json, write_text
+from arb.buffer.wholefile import write_text
+from arb.checkpoint import read_json
 from arb.config import flat
 from arb.runfolder import refuse_other_config
 from arb.sweep.grid import Cell

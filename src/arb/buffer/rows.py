@@ -1,0 +1,158 @@
+"""Which rows and whose, without what is in them: for buffers that keep columns of their own.
+
+`ReplayBuffer` is `Rows` plus a `Storage`; an adapter is `Rows` plus the arrays of its host. A host tells which rows it
+writes (`extend`, `append`, `close`), answers for the score of rows by their number (`refresh`), and reads the rows that
+`draw` returns.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from arb.buffer.diagnostics import describe
+from arb.buffer.errors import DataError
+from arb.buffer.ledger import Ints, Ledger
+from arb.buffer.onpolicy import OnPolicy
+from arb.buffer.samplers import Sampler, State
+from arb.buffer.scoring import CHUNK, RowScore, score_all, score_some
+
+
+class Rows:
+    """The rows of a ring of `capacity`: their trajectories and origins, and a sampler that chooses among them.
+
+    >>> rows = Rows(capacity=6, sampler=OnPolicy(temperature=0.5), seed=0)
+    >>> rows.extend([2, 1])[0]          # two past trajectories
+    array([0, 1, 2])
+    >>> rows.append([0], ends=[True])[0]       # one step of environment 0, which ends its episode
+    array([3])
+    >>> rows.refresh(lambda chosen: np.array([-1.0, -1.0, -9.0, -1.0])[chosen])
+    >>> bool((rows.draw(1000) == 2).mean() < 0.01)
+    True
+
+    Args:
+        capacity: rows of the ring.
+        sampler: the strategy; ARB with its defaults if not given.
+        seed: of everything random here.
+    """
+
+    def __init__(self, capacity: int, sampler: Sampler | None = None, seed: int | np.random.SeedSequence | None = None):
+        self.ledger = Ledger(capacity)
+        self.sampler = OnPolicy() if sampler is None else sampler
+        self.sampler.bind(self.ledger)
+        seeds = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+        # Two streams, so that a partial refresh does not disturb the draws.
+        self.draws, self._refreshes = (np.random.default_rng(s) for s in seeds.spawn(2))
+        self.lock = threading.RLock()
+        self._drawn_online = math.nan
+
+    def __len__(self) -> int:
+        return self.ledger.size
+
+    # ---- rows in ------------------------------------------------------------------------------------------------
+
+    def extend(self, lengths: ArrayLike, *, online: bool = False) -> tuple[Ints, Ints]:
+        """Whole trajectories of these lengths, row after row: the rows they take, and the run of each trajectory."""
+        with self.lock:
+            rows, runs = self.ledger.extend(np.asarray(lengths, np.int64), online=online)
+            self.sampler.insert(rows)
+        return rows, runs
+
+    def append(self, streams: Sequence[int], ends: ArrayLike | None = None, online: bool = True) -> tuple[Ints, Ints]:
+        """One step of each of these streams: the rows they take, and their runs.
+
+        A stream is what makes one step after the other, such as an environment; its first step, and the first after
+        `close`, begins a trajectory. `ends` marks steps that end theirs.
+        """
+        with self.lock:
+            begins = np.array([self.ledger.open_run(stream) < 0 for stream in streams])
+            rows, runs = self.ledger.append(list(streams), begins, online=online)
+            self.sampler.insert(rows)
+            if ends is not None:
+                for stream, over in zip(streams, np.asarray(ends), strict=True):
+                    if over:
+                        self.ledger.close(stream)
+        return rows, runs
+
+    def close(self, stream: int) -> Ints:
+        """End a stream's trajectory, if it has one open: the rows of that trajectory, in the order of its steps."""
+        with self.lock:
+            if self.ledger.open_run(stream) < 0:
+                return np.zeros(0, np.int64)
+            return np.asarray(self.ledger.sequences_of(self.ledger.close(stream)) % self.ledger.capacity)
+
+    # ---- rows out -----------------------------------------------------------------------------------------------
+
+    def refresh(self, score: RowScore, *, chunk: int = CHUNK) -> None:
+        """Weigh the rows anew under the current policy.
+
+        `score(rows)` returns the log-likelihood of the actions in these rows, one number per row. It is asked for
+        `chunk` rows at a time, always as many, as a slice or as numbers in which one may occur twice. Strategies that
+        do not look at the policy never call it. Other threads may add meanwhile.
+        """
+        with self.lock:
+            self._refuse_empty("refreshed")
+            request = self.sampler.request(self._refreshes)
+        if request is None:
+            return
+        capacity = self.ledger.capacity
+        chunk = min(chunk, capacity)
+        if request.sequence is None:
+            scores = score_all(score, min(request.head, capacity), chunk)
+        else:
+            scores = score_some(score, request.sequence % capacity, chunk)
+        with self.lock:
+            self.sampler.reweigh(request, scores)
+
+    def draw(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
+        """Rows of this shape, drawn with replacement."""
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        with self.lock:
+            self._refuse_empty("sampled")
+            rows = self.sampler.draw(self.draws if rng is None else rng, shape)
+            self._drawn_online = float(self.ledger.is_online(rows).mean())
+        return rows
+
+    def stats(self) -> dict[str, float]:
+        """Figures about the sampling distribution; docs/buffer.md explains them. Looks at every row."""
+        with self.lock:
+            self._refuse_empty("described")
+            figures = describe(self.sampler.probabilities(), self.ledger)
+            return {**figures, "drawn_online_share": self._drawn_online, **self.sampler.report()}
+
+    def _refuse_empty(self, done: str) -> None:
+        if self.ledger.size == 0:
+            raise DataError(f"an empty buffer cannot be {done}: load a dataset or add a step first")
+
+    # ---- saving -------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, State]]:
+        """Everything that decides future draws: plain values, and groups of arrays, as `write_state` takes them."""
+        with self.lock:
+            streams = [stream.bit_generator.state for stream in (self.draws, self._refreshes)]
+            header = {"sampler": type(self.sampler).__name__, "streams": streams}
+            return header, {"ledger": self.ledger.state(), "sampler": self.sampler.state()}
+
+    def restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
+        """Continue as the rows whose state this is: the next draws are the ones they would have made."""
+        if header.get("sampler") != type(self.sampler).__name__:
+            raise DataError(
+                f"what was saved has the sampler {header.get('sampler')}, this one has {type(self.sampler).__name__}"
+            )
+        with self.lock:
+            self.ledger.restore(parts["ledger"])
+            self.sampler.restore(parts.get("sampler", {}))
+            for stream, state in zip((self.draws, self._refreshes), header["streams"], strict=True):
+                stream.bit_generator.state = state
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.lock = threading.RLock()

@@ -1,0 +1,40 @@
+"""Files that are either whole or not there: written under a temporary name, then renamed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, moved there at the end of the block, removed if the block fails.
+
+    The content is on disk before the name is, so that not even a power cut leaves half a file under it. Folders above
+    are made where they are missing; the temporary name ends like the real one, for writers that go by the ending.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    try:
+        yield temporary
+        to_disk(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A small text file, whole or not at all."""
+    with whole(path) as unfinished:
+        unfinished.write_text(text)
+
+
+def to_disk(path: Path) -> None:
+    """Wait until a file or folder has left the system's memory for the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

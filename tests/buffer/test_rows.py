@@ -1,0 +1,73 @@
+"""Rows without columns: what a host library's buffer stands on."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arb import DataError, Mixed, OnPolicy, Uniform
+from arb.buffer.rows import Rows
+
+
+def test_streams_make_trajectories_by_hand():
+    rows = Rows(8, Uniform(), seed=0)
+    assert rows.extend([2, 1])[0].tolist() == [0, 1, 2]
+    assert rows.append([0, 1], ends=[False, True])[0].tolist() == [3, 4]
+    assert rows.append([0, 1], ends=[True, False])[0].tolist() == [5, 6]
+    trajectory = rows.ledger.table["trajectory"][rows.ledger.run[:7]].tolist()
+    assert trajectory == [0, 0, 1, 2, 3, 2, 4]
+    assert rows.ledger.is_online(np.arange(7)).tolist() == [False] * 3 + [True] * 4
+    assert rows.close(1).tolist() == [6]
+    assert rows.close(1).tolist() == []
+
+
+@given(size=st.integers(1, 40), chunk=st.integers(1, 17), budget=st.sampled_from([None, 5]))
+def test_a_refresh_asks_for_living_rows_only_and_always_for_as_many(size, chunk, budget):
+    rows, asked = Rows(64, OnPolicy(budget=budget), seed=0), []
+    rows.extend([size])
+    numbers = np.arange(size, dtype=float)
+
+    def score(chosen):
+        asked.append(numbers[chosen])  # refuses what is not there
+        return -asked[-1]
+
+    rows.refresh(score, chunk=chunk)
+    assert {len(part) for part in asked} == {chunk}
+    if budget is None:
+        assert set(np.concatenate(asked)) == set(numbers)
+
+
+@pytest.mark.parametrize("sampler", [Uniform, Mixed, OnPolicy])
+def test_a_copy_by_state_or_by_pickle_draws_the_same(sampler):
+    def filled():
+        rows = Rows(20, sampler(), seed=3)
+        rows.extend([4, 6])
+        rows.append([0])
+        rows.refresh(lambda chosen: -np.arange(20.0)[chosen])
+        return rows
+
+    rows, restored = filled(), Rows(20, sampler(), seed=99)
+    rows.draw(7)
+    restored.restore(*rows.state())
+    pickled = pickle.loads(pickle.dumps(rows))
+    for other in (restored, pickled):
+        other.append([0], ends=[True])
+    rows.append([0], ends=[True])
+    expected = rows.draw((5, 8)).tolist()
+    assert restored.draw((5, 8)).tolist() == expected
+    assert pickled.draw((5, 8)).tolist() == expected
+    assert pickled.stats() == rows.stats()
+
+
+def test_a_state_of_another_strategy_is_refused():
+    rows = Rows(5, Uniform())
+    with pytest.raises(DataError, match="sampler OnPolicy, this one has Uniform"):
+        rows.restore(*Rows(5, OnPolicy()).state())
+
+
+@pytest.mark.parametrize("call", [lambda r: r.draw(3), lambda r: r.refresh(lambda x: x), lambda r: r.stats()])
+def test_empty_rows_say_so(call):
+    with pytest.raises(DataError, match="an empty buffer cannot be"):
+        call(Rows(3))
