@@ -74,6 +74,9 @@ def add_working(options: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="work on Ray: on the cluster at ADDRESS, or of $RAY_ADDRESS, or one started on this machine",
     )
+    options.add_argument(
+        "--slice", type=float, default=300.0, metavar="SECONDS", help="on Ray: work between two saved states (300)"
+    )
     options.add_argument("--retry", type=int, default=1, help="how often a failed run is tried again (1)")
     options.add_argument("-n", "--dry-run", action="store_true", help="show the runs and their cost, and stop")
 
@@ -93,7 +96,7 @@ def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> 
         refuse_unknown(task)
     plan.check(out, cells)
     left = [cell for cell in cells if not plan.done(out, cell)]
-    crew = _cluster(options.ray) if options.ray is not None and not options.dry_run and left else None
+    crew = _cluster(options.ray, options.slice) if options.ray is not None and not options.dry_run and left else None
     _announce(cells, out, options, crew.size if crew else options.workers or len(cores()))
     if options.dry_run:
         return None
@@ -108,14 +111,14 @@ def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> 
     return outcome
 
 
-def _cluster(address: str) -> Cluster:
+def _cluster(address: str, slice_seconds: float) -> Cluster:
     try:
         import ray  # noqa: F401
     except ImportError:
         raise DataError("--ray needs Ray: pip install 'arb-rl[ray]'") from None
     from arb.sweep.cluster import Cluster
 
-    return Cluster(address or None)
+    return Cluster(address or None, slice_seconds)
 
 
 def _announce(cells: Sequence[Cell], out: Path, options: argparse.Namespace, workers: int) -> None:

@@ -1,6 +1,6 @@
 """The same jobs on Ray's core tasks: each works in a scratch folder of its node and hands its result to the driver.
 
-Nothing but Ray connects the machines; no storage need be shared. A task does at most `SLICE_SECONDS` of work, saves and
+Nothing but Ray connects the machines; no storage need be shared. A task does at most a slice of some minutes, saves and
 returns its folder, and the driver sends it on from there: when a node dies, Ray runs the task again elsewhere, and what
 is lost is that slice. A run ends in the same bytes however often it was cut.
 """
@@ -24,7 +24,6 @@ from arb.data.load import locate
 from arb.sweep.pool import Worker, cores
 from arb.sweep.worker import Answer, Order
 
-SLICE_SECONDS = 300.0
 MAX_RETRIES = 5
 """How often Ray repeats a slice whose node or process was lost."""
 
@@ -42,7 +41,7 @@ class Parcel(NamedTuple):
 class Cluster:
     """Takes orders as a `Pool` does; Ray keeps the queue."""
 
-    def __init__(self, address: str | None, slice_seconds: float = SLICE_SECONDS):
+    def __init__(self, address: str | None, slice_seconds: float = 300.0):
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
 

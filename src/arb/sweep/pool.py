@@ -33,7 +33,7 @@ class Worker:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         environment = os.environ | dict.fromkeys(_ONE_THREAD, "1")
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        with _on_core(core):  # a child is born where its parent stands, before it imports anything
+        with on_core(core):  # a child is born where its parent stands, before it imports anything
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "arb.sweep.worker"],
                 stdin=subprocess.PIPE,
@@ -152,7 +152,7 @@ class Pool:
 
 
 @contextmanager
-def _on_core(core: int) -> Iterator[None]:
+def on_core(core: int) -> Iterator[None]:
     """Stand on one core inside the block, where the system can pin."""
     if not hasattr(os, "sched_setaffinity"):
         yield
