@@ -19,7 +19,7 @@ from tests.runs import tiny
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'arb-rl[ray]'")
 
-SETTINGS = [f"{leaf}={value}" for leaf, value in (tiny.SMALL | tiny.NETWORKS["iql"]).items()]
+SETTINGS = [f"{k}={v}" for k, v in (tiny.SMALL | tiny.NETWORKS["iql"]).items() if k != "replay.keep"]
 FILES = ("eval.csv", "metrics.csv", "config.json", "policy/policy.npz")
 
 

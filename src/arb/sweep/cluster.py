@@ -87,11 +87,9 @@ class Cluster:
             key, order = self._underway.pop(sent)
             try:
                 answers, archive = self._ray.get(sent)
-            except self._ray.exceptions.TaskCancelledError:
-                found.append((key, {"answer": "stopped", "reason": "cancelled"}))
-                continue
             except self._ray.exceptions.RayError as problem:
-                found.append((key, {"answer": "failed", "reason": f"Ray: {_first_line(problem)}", "traceback": ""}))
+                what = "stopped" if self._stopping else "failed"
+                found.append((key, {"answer": what, "reason": f"Ray: {_first_line(problem)}", "traceback": ""}))
                 continue
             _receive(order, answers[-1], archive)
             if answers[-1]["answer"] == "stopped" and not self._stopping:
