@@ -101,6 +101,7 @@ def test_lists_and_ranges_of_the_command_line():
         (["--strategy", "naive", "replay.temperature=1,2"], "replay.temperature is read by arb alone"),
         (["seed=1,2"], "seed has an option of its own: --seed"),
         (["replay.temperature"], "is no setting: write NAME=VALUE"),
+        (["--preset", "smoke", "--ray", "replay.temperature=1,2"], "put --ray behind the settings"),
         (["--workers", "0"], "--workers must be at least 1"),
     ],
 )

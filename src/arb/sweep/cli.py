@@ -112,6 +112,8 @@ def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> 
 
 
 def _cluster(address: str, slice_seconds: float) -> Cluster:
+    if "=" in address:
+        raise DataError(f"{address!r} is no address: put --ray behind the settings, or write --ray ADDRESS")
     try:
         import ray  # noqa: F401
     except ImportError:
