@@ -19,6 +19,9 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "run": Command("arb.run_cli", "train", "pre-train offline, fine-tune online, end in a picture"),
+    "compare": Command("arb.sweep.compare", "train", "all replay strategies on one task: table, curves, online share"),
+    "sweep": Command("arb.sweep.cli", "train", "a grid of runs, on all cores or on Ray"),
+    "reproduce": Command("arb.sweep.reproduce", "train", "a table or figure of the paper"),
     "eval": Command("arb.eval_cli", "train", "play a run's policy again: returns, score, success, or a GIF"),
     "data": Command("arb.data.cli", "train", "list, fetch, inspect, audit and collect datasets"),
     "report": Command("arb.report.cli", "report", "tables, statistics, figures and one page from run folders"),
