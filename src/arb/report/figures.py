@@ -122,6 +122,7 @@ def _panels(results: Results, agent: str, draw: Any, tasks: Sequence[str] | None
     for axes in list(grid.flat)[len(names) :]:
         axes.set_visible(False)
     if handles:
+        handles = {name: handles[name] for name in sorted(handles, key=("share of the buffer", *results.order).index)}
         figure.legend(
             handles.values(), handles, loc="outside lower center", ncols=min(6, len(handles)), frameon=False, fontsize=9
         )
