@@ -8,7 +8,7 @@ import pytest
 
 @pytest.mark.parametrize("host", ["torchrl", "d3rlpy"])
 def test_import_names_the_extra(host):
-    code = f"import sys; sys.modules['{host}'] = None; import arb.adapters.{host}"
+    code = f"import sys; sys.modules['{host}'] = sys.modules['torch'] = None; import arb.adapters.{host}"
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
     assert run.returncode == 1
     assert run.stderr.splitlines()[-1].endswith(f": pip install 'arb-rl[{host}]'")

@@ -149,7 +149,7 @@ def test_ring_wraps_through_trajectories_of_several_environments(past, storage):
     """Every living row belongs to the trajectory that the collector wrote beside it."""
     actor = make_actor()
     sampler, buffer = make_buffer(past, capacity=700, storage=storage)
-    for data in make_collector(actor, 1200, envs=3):
+    for data in make_collector(actor, 1200, envs=2):
         buffer.extend(data.reshape(-1))
         sampler.refresh(actor, buffer)
     ledger = sampler.rows.ledger
