@@ -19,7 +19,7 @@ def examples() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "code"), examples(), ids=[name for name, _ in examples()])
 def test_example_runs(name, code, tmp_path, monkeypatch):
-    for framework in ("torch", "jax", "gymnasium", "h5py"):
+    for framework in ("torch", "jax", "gymnasium", "h5py", "stable_baselines3"):
         if re.search(rf"^(import|from) {framework}\b", code, re.MULTILINE):
             pytest.importorskip(framework)
     monkeypatch.chdir(tmp_path)

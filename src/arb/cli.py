@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from typing import NamedTuple
 
@@ -18,8 +19,12 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "run": Command("arb.run_cli", "train", "pre-train offline, fine-tune online, end in a picture"),
+    "compare": Command("arb.sweep.compare", "train", "all replay strategies on one task: table, curves, online share"),
+    "sweep": Command("arb.sweep.cli", "train", "a grid of runs, on all cores or on Ray"),
+    "reproduce": Command("arb.sweep.reproduce", "train", "a table or figure of the paper"),
     "eval": Command("arb.eval_cli", "train", "play a run's policy again: returns, score, success, or a GIF"),
     "data": Command("arb.data.cli", "train", "list, fetch, inspect, audit and collect datasets"),
+    "report": Command("arb.report.cli", "report", "tables, statistics, figures and one page from run folders"),
     "doctor": Command("arb.doctor", "train", "check what a run needs, and say what to do"),
     "completion": Command("arb.completion", "train", "print a script for completion at the TAB key"),
 }
@@ -59,7 +64,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     command = COMMANDS[name]
     try:
-        return int(importlib.import_module(command.module).main(rest))
+        status = int(importlib.import_module(command.module).main(rest))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough; Python would complain once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141  # as if the signal of a closed pipe had ended it
     except ModuleNotFoundError as missing:  # at the import, or at one that the command makes when it needs it
         if (missing.name or "").startswith("arb"):
             raise

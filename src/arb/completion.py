@@ -11,10 +11,10 @@ _arb() {{
     local words=""
     if [ "$COMP_CWORD" = 1 ]; then
         words="{commands}"
-    elif [ "$command" = run ]; then
-        case "$before" in
+    else
+        case "$command:$before" in
 {values}
-            *) words="{options}" ;;
+{options}
         esac
     fi
     COMPREPLY=($(compgen -W "$words" -- "$word"))
@@ -39,15 +39,43 @@ def script() -> str:
     from arb.config import BUDGETS
     from arb.data import TASKS, bundled_names
     from arb.presets import PRESETS
-    from arb.run_cli import parser
     from arb.strategies import STRATEGIES
+    from arb.sweep.experiments import DATA, EXPERIMENTS, SEEDS
 
     values = {
-        "-t|--task": [*TASKS, *(f"bundled:{name}" for name in bundled_names())],
-        "-a|--agent": sorted({agent for agent, _ in PRESETS}),
-        "-s|--strategy": list(STRATEGIES),
-        "-p|--preset": list(BUDGETS),
+        ("-t", "--task"): [*TASKS, *(f"bundled:{name}" for name in bundled_names())],
+        ("-a", "--agent"): sorted({agent for agent, _ in PRESETS}),
+        ("-s", "--strategy"): list(STRATEGIES),
+        ("-p", "--preset"): list(BUDGETS),
     }
-    options = [name for action in parser()._actions for name in action.option_strings]
-    cases = "\n".join(f'            {names}) words="{" ".join(words)}" ;;' for names, words in values.items())
-    return TEMPLATE.format(commands=" ".join(COMMANDS), values=cases, options=" ".join(options))
+    cases = {
+        "reproduce:reproduce": list(EXPERIMENTS),
+        "reproduce:--data": list(DATA),
+        "reproduce:-p|reproduce:--preset": list(SEEDS),
+    }
+    parsers = _parsers()
+    for flags, words in values.items():
+        cases["|".join(f"{command}:{flag}" for command in parsers for flag in flags)] = words
+    options = {f"{command}:*": _flags(parser) for command, parser in parsers.items()}
+    return TEMPLATE.format(commands=" ".join(COMMANDS), values=_lines(cases), options=_lines(options))
+
+
+def _parsers() -> dict[str, argparse.ArgumentParser]:
+    """Of the commands whose options are completed."""
+    from arb import run_cli
+    from arb.sweep import cli, compare, reproduce
+
+    return {
+        "run": run_cli.parser(),
+        "compare": compare.parser(),
+        "sweep": cli.parser(),
+        "reproduce": reproduce.parser(),
+    }
+
+
+def _flags(parser: argparse.ArgumentParser) -> list[str]:
+    return [name for action in parser._actions for name in action.option_strings]
+
+
+def _lines(cases: dict[str, list[str]]) -> str:
+    return "\n".join(f'            {pattern}) words="{" ".join(words)}" ;;' for pattern, words in cases.items())

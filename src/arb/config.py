@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import difflib
 import types
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from arb.buffer.errors import DataError
@@ -44,7 +45,7 @@ BUDGETS: dict[str, tuple[Schedule, Evaluation]] = {
     # name: how much training, how much evaluation
     "smoke": (Schedule(pretrain=400, online=400, collect=200, updates=200, refresh=200), Evaluation(400, 2)),
     "demo": (Schedule(pretrain=10_000, online=10_000), Evaluation(2_000, 10)),
-    "small": (Schedule(pretrain=100_000, online=50_000), Evaluation(10_000, 20)),
+    "small": (Schedule(pretrain=30_000, online=20_000), Evaluation(5_000, 20)),
     "paper": (Schedule(), Evaluation()),
 }
 
@@ -73,7 +74,7 @@ def configure(
         ("budget", budget, BUDGETS),
     ):
         if name not in known:
-            raise DataError(f"there is no {kind} {name!r}{_near(name, known)}; there are {', '.join(known)}")
+            raise DataError(f"there is no {kind} {name!r}{near(name, known)}; there are {', '.join(known)}")
     schedule, evaluation = BUDGETS[budget]
     preset = PRESETS[agent, "antmaze" if family == "antmaze" else "locomotion"]
     replay = Replay(strategy=strategy, temperature=preset.arb_temperature)
@@ -92,7 +93,7 @@ def with_leaf(config: Any, leaf: str, value: Any, path: str = "") -> Any:
     here = {f.name for f in fields(config)}
     full = f"{path}.{name}" if path else name
     if name not in here:
-        raise DataError(f"there is no setting {full!r}{_near(name, here)}; here are {', '.join(sorted(here))}")
+        raise DataError(f"there is no setting {full!r}{near(name, here)}; here are {', '.join(sorted(here))}")
     current = getattr(config, name)
     if is_dataclass(current):
         if not rest:
@@ -104,6 +105,33 @@ def with_leaf(config: Any, leaf: str, value: Any, path: str = "") -> Any:
         raise DataError(f"{full!r} is a single setting and has no {rest!r}")
     wanted = get_type_hints(type(config))[name]
     return replace(config, **{name: _read(value, wanted, full)})
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """Every leaf by its dotted name, as JSON can hold it.
+
+    >>> flat(Config())["schedule.batch"]
+    256
+    """
+    return _flat(asdict(config))
+
+
+def from_flat(leaves: Mapping[str, Any]) -> Config:
+    """The configuration whose leaves these are."""
+    config = configure(agent=leaves["agent"])
+    for leaf, value in leaves.items():
+        config = with_leaf(config, leaf, value)
+    return config
+
+
+def _flat(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    leaves: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            leaves |= _flat(value, f"{path}{name}.")
+        else:
+            leaves[f"{path}{name}"] = list(value) if isinstance(value, tuple) else value
+    return leaves
 
 
 def _read(value: Any, wanted: Any, name: str) -> Any:
@@ -140,6 +168,7 @@ def _spelt(wanted: Any) -> str:
     return str(wanted.__name__) if isinstance(wanted, type) and not get_args(wanted) else str(wanted)
 
 
-def _near(name: str, known: Any) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+def near(name: str, known: Any) -> str:
+    """A question to append to a complaint: the nearest of the known names, if one is near."""
+    nearest = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {nearest[0]!r}?)" if nearest else ""

@@ -21,10 +21,17 @@ _UPDATES, _STEPS = 40, 300
 class Estimate(NamedTuple):
     """Seconds and bytes, and the rates they come from."""
 
-    seconds: float
+    pretrain: float
+    """Seconds of the first phase, which runs may share."""
+    online: float
     memory: float
     updates_per_second: float
     steps_per_second: float
+
+    @property
+    def seconds(self) -> float:
+        """Of both phases."""
+        return self.pretrain + self.online
 
 
 def estimate(config: Config, problem: Problem) -> Estimate:
@@ -40,13 +47,14 @@ def estimate(config: Config, problem: Problem) -> Estimate:
     start = time.perf_counter()
     learn(agent, batches, jax.random.key(0))
     per_update = (time.perf_counter() - start) / _UPDATES
-    updates = plan.pretrain + plan.online * plan.updates / plan.collect
-    evaluations = 3 + math.ceil(plan.pretrain / evaluation.every) + math.ceil(plan.online / evaluation.every)
     horizon = env.spec.max_episode_steps if env.spec and env.spec.max_episode_steps else 1000
-    steps = plan.online + evaluations * evaluation.episodes * horizon / 4  # evaluated side by side
+    per_evaluation = evaluation.episodes * horizon / 4 * per_step  # evaluated side by side
+    pretrain = plan.pretrain * per_update + (1 + math.ceil(plan.pretrain / evaluation.every)) * per_evaluation
+    online = plan.online * (plan.updates / plan.collect * per_update + per_step)
+    online += (1 + math.ceil(plan.online / evaluation.every)) * per_evaluation
     row = buffer.nbytes / buffer.capacity
     memory = row * (2 * buffer.capacity + plan.online) + plan.updates * plan.batch * row * 3 + 4e8
-    return Estimate(updates * per_update + steps * per_step, memory, 1 / per_update, 1 / per_step)
+    return Estimate(pretrain, online, memory, 1 / per_update, 1 / per_step)
 
 
 def _seconds_per_step(actor: Any, env: Any, problem: Problem) -> float:

@@ -40,6 +40,17 @@ def described(figures: dict[str, float]) -> str:
     return ", ".join(parts)
 
 
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(600)
+    '10 min'
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 class _Pace:
     """Steps per second of a phase, counted from where this process began it."""
 

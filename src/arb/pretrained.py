@@ -11,11 +11,16 @@ from typing import Any
 
 from arb.agents.saving import load as load_agent
 from arb.agents.saving import save as save_agent
-from arb.config import Config
+from arb.config import Config, flat
 from arb.problem import Problem, describe_run
 from arb.record import Table
 
 _NOT_ITS_BUSINESS = ("replay.", "schedule.online", "schedule.collect", "schedule.refresh")
+
+
+def deciding_leaves(config: Config) -> dict[str, Any]:
+    """The leaves of a configuration that pre-training depends on."""
+    return {leaf: value for leaf, value in flat(config).items() if not leaf.startswith(_NOT_ITS_BUSINESS)}
 
 
 class Pretrained:
@@ -23,7 +28,8 @@ class Pretrained:
 
     def __init__(self, cache: Path, config: Config, problem: Problem):
         described = describe_run(config, problem)
-        leaves = {k: v for k, v in described["config"].items() if not k.startswith(_NOT_ITS_BUSINESS) and k != "task"}
+        leaves = deciding_leaves(config)
+        del leaves["task"]  # a name; the hash of the data says which it is
         decides = [leaves, described["data"], described["env"], described["shaping"], described["versions"]]
         name = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:24]
         self.folder, self._settings = cache / name, config.settings

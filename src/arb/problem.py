@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
@@ -18,10 +18,11 @@ from arb.buffer.errors import DataError
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Sampler
 from arb.collector import ActionMap
-from arb.config import Config
+from arb.config import Config, flat
 from arb.data import Reference, Shaping, fingerprint, fit, normalised, read, rule_for
 from arb.data.info import task_of
 from arb.data.tasks import env_reference
+from arb.data.tasks import family_of as family_of_env
 from arb.strategies import prepare
 from arb.streams import stream
 
@@ -44,13 +45,16 @@ class Problem:
     actions: ActionMap
 
     @classmethod
-    def of(cls, config: Config) -> Problem:
-        """Load the data, find its environment, and fit the shaping."""
-        data, task = read(config.task), task_of(config.task)
+    def of(cls, config: Config, source: str | None = None) -> Problem:
+        """Load the data, find its environment, and fit the shaping.
+
+        `source` is where the data lies on this machine, if not where the configuration says.
+        """
+        data, task = read(source or config.task), task_of(config.task)
         env = config.env or (task.env if task else str(data.attributes.get("env", "")))
         if not env:
             raise DataError(f"{config.task} does not say its environment: add --env with a Gymnasium id")
-        family = family_of(config.task)
+        family = family_of(config.task, config.env)
         shaping = fit(rule_for(config.agent, family), data.columns)
         actions = ActionMap(_made(env).action_space)
         if actions.discrete and getattr(config.settings, "actions", "continuous") != "discrete":
@@ -95,15 +99,19 @@ class Problem:
         )
 
 
-def family_of(source: str) -> str:
-    """`antmaze` or `locomotion`, which decides the paper's settings; data of one's own is taken as the latter."""
+def family_of(source: str, env: str = "") -> str:
+    """`antmaze` or `locomotion`, which decides the paper's settings.
+
+    Data of one's own is taken as the latter, unless its environment is given and is one of AntMaze's.
+    """
     task = task_of(source)
-    return task.family if task else "locomotion"
+    family = task.family if task else family_of_env(env)
+    return family if family in ("antmaze", "locomotion") else "locomotion"
 
 
 def describe_run(config: Config, problem: Problem | None = None) -> dict[str, Any]:
     """What belongs beside every result: the complete configuration, the data's hash, and all versions."""
-    described: dict[str, Any] = {"config": _flat(asdict(config))}
+    described: dict[str, Any] = {"config": flat(config)}
     if problem is not None:
         described["env"] = problem.env
         described["data"] = {"rows": len(problem.dataset["rewards"]), "sha256": problem.data_hash}
@@ -122,16 +130,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "not installed"
     return found
-
-
-def _flat(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    leaves: dict[str, Any] = {}
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            leaves |= _flat(value, f"{path}{name}.")
-        else:
-            leaves[f"{path}{name}"] = list(value) if isinstance(value, tuple) else value
-    return leaves
 
 
 def _made(env: str, shaping: Shaping | None = None) -> gymnasium.Env[Any, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -105,13 +106,42 @@ def run(
         raise DataError(
             f"{pretraining} has no pre-training that this run could take over: it was done under other settings"
         )
-    with _stoppable() as asked_to_stop:
+    with stoppable() as asked_to_stop:
         _Run(config, folder, problem, tell or (lambda *_: None), save_every, shared).go(asked_to_stop)
     learning_curve(folder, folder / "curve.png")
     found = result(folder)
     write_text(folder / "result.json", json.dumps(found._asdict() | {"folder": folder.name}, indent=1))
     (folder / "DONE").touch()
     return found
+
+
+def pretrain_for(
+    config: Config,
+    folder: Path,
+    cache: Path,
+    *,
+    tell: Tell | None = None,
+    save_every: float = 120.0,
+    problem: Problem | None = None,
+) -> Path:
+    """Only the pre-training, left in a cache for all runs that share it.
+
+    Args:
+        config: one of those runs.
+        folder: where the work is while it is under way; an interrupted one goes on, and at the end it is gone.
+        cache: where pre-trainings are shared.
+        tell: called after every chunk of work.
+        save_every: seconds between checkpoints.
+        problem: what the configuration comes to, if the caller has it already.
+    """
+    problem = problem or Problem.of(config)
+    shared = Pretrained(cache, config, problem)
+    if not shared.folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with stoppable() as asked_to_stop:
+            _Run(config, folder, problem, tell or (lambda *_: None), save_every, shared).pretrain(asked_to_stop)
+    shutil.rmtree(folder, ignore_errors=True)
+    return shared.folder
 
 
 class _Run:
@@ -126,13 +156,8 @@ class _Run:
 
     def go(self, asked_to_stop: Callable[[], bool]) -> None:
         """Both phases, from wherever the folder stands."""
-        state = self._resumed() or self._started()
+        state = self.pretrain(asked_to_stop)
         if state.phase == "pretrain":
-            plan = self.config.schedule
-            self._drive(
-                state, pretrain(state.agent, state.buffer, self._key("pretrain"), plan, state.step), asked_to_stop
-            )
-            self.pretrained.keep(state.agent, self.tables)
             state = self._online(state.agent)
         assert state.collector is not None
         chunks = finetune(
@@ -147,6 +172,15 @@ class _Run:
         self._drive(state, chunks, asked_to_stop)
         self._save(state)
         export_policy(state.agent.actor, self.problem.shaping, self.problem.actions, self.folder)
+
+    def pretrain(self, asked_to_stop: Callable[[], bool]) -> _State:
+        """The first phase, unless the folder or the cache is beyond it already."""
+        state = self._resumed() or self._started()
+        if state.phase == "pretrain":
+            chunks = pretrain(state.agent, state.buffer, self._key("pretrain"), self.config.schedule, state.step)
+            self._drive(state, chunks, asked_to_stop)
+            self.pretrained.keep(state.agent, self.tables)
+        return state
 
     def _drive(self, state: _State, chunks: Iterator[Progress], asked_to_stop: Callable[[], bool]) -> None:
         """Let a phase run: record every chunk, evaluate when due, save now and then."""
@@ -242,7 +276,7 @@ class _Run:
 
 
 @contextmanager
-def _stoppable() -> Iterator[Callable[[], bool]]:
+def stoppable() -> Iterator[Callable[[], bool]]:
     """Turns the first SIGINT or SIGTERM into a flag; a second one acts as usual."""
     asked = False
 

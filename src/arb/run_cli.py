@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arb.buffer.errors import DataError
+from arb.options import add_subject, setting
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
     from arb.config import Config
@@ -46,21 +46,10 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    from arb.config import BUDGETS
-    from arb.strategies import STRATEGIES
-
-    strategies = "; ".join(f"{name}: {strategy.purpose}" for name, strategy in STRATEGIES.items())
     options = argparse.ArgumentParser(
         prog="arb run", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument(
-        "-t", "--task", default="bundled:pendulum-random", help="task, file or other source of past data"
-    )
-    options.add_argument("-e", "--env", default="", help="Gymnasium id, for data that does not say its own")
-    options.add_argument("-a", "--agent", default="iql", help="iql, calql, pex or famo2o")
-    options.add_argument("-s", "--strategy", default="arb", help=strategies)
-    options.add_argument("--seed", type=int, default=0)
-    options.add_argument("-p", "--preset", default="demo", help=f"how much training: {', '.join(BUDGETS)}")
+    add_subject(options)
     options.add_argument("-o", "--out", type=Path, help="folder of the run (runs/TASK-AGENT-STRATEGY-SEED)")
     options.add_argument("--from", dest="source", type=Path, help="take the pre-training of another run's folder")
     options.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events into the folder")
@@ -83,8 +72,8 @@ def _run(options: argparse.Namespace) -> None:
         strategy=options.strategy,
         seed=options.seed,
         budget=options.preset,
-        family=family_of(options.task),
-        overrides=dict(_setting(text) for text in options.settings),
+        family=family_of(options.task, options.env),
+        overrides=dict(setting(text) for text in options.settings),
     )
     name = f"{Path(options.task.replace(':', '-')).stem}-{options.agent}-{options.strategy}-{options.seed}"
     folder = options.out or Path("runs") / name
@@ -105,6 +94,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def _announce(config: Config, problem: Problem, folder: Path) -> None:
     from arb.estimate import estimate
+    from arb.live import duration
 
     plan = config.schedule
     print(
@@ -115,19 +105,6 @@ def _announce(config: Config, problem: Problem, folder: Path) -> None:
     cost = estimate(config, problem)
     print(
         f"at {cost.updates_per_second:.0f} updates and {cost.steps_per_second:.0f} steps per second: "
-        f"about {_duration(cost.seconds)} and {cost.memory / 1e9:.1f} GB of memory",
+        f"about {duration(cost.seconds)} and {cost.memory / 1e9:.1f} GB of memory",
         flush=True,
     )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise DataError(f"{text!r} is no setting: write NAME=VALUE, e.g. schedule.online=50000")
-    return name, value

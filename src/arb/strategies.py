@@ -39,6 +39,8 @@ class Strategy(NamedTuple):
     filter: Callable[[Replay], Filter]
     sampler: Callable[[Replay, int, int, int], Sampler]
     purpose: str
+    reads: tuple[str, ...] = ()
+    """The settings of `Replay` that change what it does."""
 
 
 def _all(_: Replay) -> Filter:
@@ -55,13 +57,18 @@ def _density_ratio(_: Replay, seed: int, obs_dim: int, action_dim: int) -> Sampl
 
 STRATEGIES: Mapping[str, Strategy] = {
     "naive": Strategy(_all, lambda *_: Uniform(), "all data alike"),
-    "parallel": Strategy(_all, lambda r, *_: Mixed(r.offline_share), "half of each batch offline, half online"),
-    "top_n": Strategy(lambda r: keep_best(r.keep), lambda *_: Uniform(), "the best offline trajectories, then alike"),
+    "parallel": Strategy(
+        _all, lambda r, *_: Mixed(r.offline_share), "half of each batch offline, half online", ("offline_share",)
+    ),
+    "top_n": Strategy(
+        lambda r: keep_best(r.keep), lambda *_: Uniform(), "the best offline trajectories, then alike", ("keep",)
+    ),
     "berb": Strategy(_all, _density_ratio, "by a learned ratio of online to offline density"),
     "arb": Strategy(
         _all,
         lambda r, *_: OnPolicy(r.temperature, clip=r.clip, level=r.level, budget=r.budget),
         "by the likelihood of each trajectory under the current policy",
+        ("temperature", "clip", "level", "likelihood", "budget"),
     ),
 }
 

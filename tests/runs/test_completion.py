@@ -22,6 +22,10 @@ COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _arb; printf '%s\\n' "${{COMPR
         (("arb", "run", "--str"), {"--strategy"}),
         (("arb", "run", "--strategy", "p"), {"parallel"}),
         (("arb", "run", "-a", ""), {"iql", "calql", "pex", "famo2o"}),
+        (("arb", "sweep", "--dry"), {"--dry-run"}),
+        (("arb", "compare", "-p", "sm"), {"smoke", "small"}),
+        (("arb", "reproduce", "t"), {"trajectory", "temperature"}),
+        (("arb", "reproduce", "clip", "--preset", "p"), {"paper"}),
         (("arb", "run", "--task", "antmaze-large"), {"antmaze-large-play-v2", "antmaze-large-diverse-v2"}),
     ],
 )

@@ -1,5 +1,6 @@
 """A run so small that it can be killed many times, as a program: `python tiny.py FOLDER AGENT STRATEGY [WHERE N]`.
 
+`LEAF=VALUE` after the strategy changes a setting.
 With WHERE and N the process kills itself with SIGKILL at the N-th call of that function.
 """
 
@@ -34,6 +35,13 @@ NETWORKS = {
     "calql": {"settings.policy_hidden": (8,), "settings.critic_hidden": (8,), "settings.actions": 2},
 }
 
+COMPILED_ONCE = {
+    # the environment of processes that share what they compile in a folder
+    "JAX_COMPILATION_CACHE_DIR": "{}",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+}
+
 
 def write_data(path: Path) -> None:
     """Random steps of Pendulum."""
@@ -50,11 +58,11 @@ def write_data(path: Path) -> None:
     np.savez(path, **{name: np.array(values) for name, values in columns.items()})
 
 
-def config_of(data: Path, agent: str, strategy: str):
+def config_of(data: Path, agent: str, strategy: str, **more: object):
     from arb.config import configure
 
     return configure(
-        task=str(data), env="Pendulum-v1", agent=agent, strategy=strategy, overrides=SMALL | NETWORKS[agent]
+        task=str(data), env="Pendulum-v1", agent=agent, strategy=strategy, overrides=SMALL | NETWORKS[agent] | more
     )
 
 
@@ -94,11 +102,12 @@ def main() -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder.parent.parent / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
-    if len(sys.argv) > 4:
+    more = dict(text.split("=") for text in sys.argv[4:] if "=" in text)
+    if len(sys.argv) > 4 and not more:
         die_at(sys.argv[4], int(sys.argv[5]))
     from arb.run import run
 
-    run(config_of(folder.parent.parent / "data.npz", agent, strategy), folder, save_every=0.0)
+    run(config_of(folder.parent.parent / "data.npz", agent, strategy, **more), folder, save_every=0.0)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
 def task_of(source: str) -> Task | None:
-    """The task that a source names, by its own name or by D4RL's name for its file."""
-    name = source.removeprefix("d4rl:")
+    """The task that a source names, by its own name, as what it stands in for, or by D4RL's name for its file."""
+    name = source.removeprefix("d4rl:").removeprefix("stand-in:")
     return TASKS.get(name) or next((task for task in TASKS.values() if task.file == Path(source).name), None)
 
 

@@ -65,6 +65,10 @@ def locate(source: str) -> tuple[str, str]:
         return kind, rest
     if colon and kind == "bundled":
         return "hdf5", str(bundled(rest))
+    if colon and kind == "stand-in":
+        from arb.data.standin import stand_in
+
+        return "hdf5", str(stand_in(rest))
     if source.removeprefix("d4rl:") in TASKS or kind == "d4rl":
         return "hdf5", str(_fetched(source))
     suffix = Path(source).suffix.lower()

@@ -1,0 +1,248 @@
+"""Runs that belong together: the seeds of one task, agent and variant of a strategy, and what they came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arb.report import statistics
+from arb.report.runs import Run, Runs
+
+Floats = NDArray[np.float64]
+
+STRATEGIES = {"naive": "Naive", "parallel": "Parallel", "top_n": "Top-N", "berb": "BERB", "arb": "ARB"}
+"""The strategies in the paper's order, with the paper's spelling."""
+AGENTS = {"iql": "IQL", "calql": "Cal-QL", "pex": "PEX", "famo2o": "FamO2O"}
+
+_SHORT = {
+    "replay.temperature": "λ",
+    "replay.clip": "clip",
+    "replay.level": "level",
+    "replay.likelihood": "likelihood",
+    "schedule.online": "online",
+    "schedule.pretrain": "pretrain",
+}
+"""How settings are named in a label; these also come first when runs must be told apart."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The finished seeds of one setting; where none is finished, those on their way, for the curves only."""
+
+    task: str
+    agent: str
+    variant: str
+    strategy: str
+    runs: tuple[Run, ...]
+    finished: bool
+
+    @property
+    def normalised(self) -> bool:
+        """Whether scores are normalised, and may be averaged over tasks."""
+        return all(run.reference is not None for run in self.runs)
+
+    @property
+    def unit(self) -> str:
+        """What the numbers are."""
+        return "normalised score" if self.normalised else "return"
+
+    def values(self, measure: str) -> Floats:
+        """One number per finished seed: `last`, `best`, `area` or `drop`."""
+        numbers = [MEASURES[measure].of(run) for run in self.runs] if self.finished else []
+        return np.array([number for number in numbers if number is not None], float)
+
+    @cached_property
+    def curve(self) -> dict[str, tuple[Floats, Floats]]:
+        """Per phase the steps at which all seeds were evaluated, and the mean score of each seed there."""
+        found = {}
+        for phase in ("pretrain", "online"):
+            curves = [run.curves[phase] for run in self.runs if phase in run.curves]
+            if len(curves) == len(self.runs):
+                found[phase] = _aligned([(curve.steps, curve.means) for curve in curves])
+        return found
+
+    def metric(self, name: str, phase: str = "online") -> tuple[Floats, Floats] | None:
+        """The steps and the values per seed of a column of metrics.csv; None where no seed has a number."""
+        columns = [run.metrics.get(phase, {}) for run in self.runs]
+        if not all(name in column for column in columns):
+            return None
+        steps, values = _aligned([(column["step"], column[name]) for column in columns])
+        return (steps, values) if np.isfinite(values).any() else None
+
+
+def _aligned(series: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """The steps that all series have, and their values there, one row per series."""
+    steps = series[0][0]
+    for other, _ in series[1:]:
+        steps = np.intersect1d(steps, other)
+    return steps, np.array([values[np.searchsorted(own, steps)] for own, values in series])
+
+
+# ---- one number per run ---------------------------------------------------------------------------------------------
+
+
+class Measure(NamedTuple):
+    """One number of a finished run."""
+
+    of: Callable[[Run], float | None]
+    title: str
+    meaning: str
+    lower_is_better: bool = False
+
+
+def _online(run: Run) -> Floats:
+    curve = run.curves["online"]
+    return np.asarray(curve.means[curve.steps > 0], float)
+
+
+def _drop(run: Run) -> float | None:
+    if "pretrain" not in run.curves:
+        return None
+    return float(run.curves["pretrain"].means[-1] - _online(run)[0])
+
+
+MEASURES: Mapping[str, Measure] = {
+    "last": Measure(lambda run: float(_online(run)[-1]), "Last evaluation", "the last online evaluation"),
+    "best": Measure(
+        lambda run: float(_online(run).max()),
+        "Best evaluation",
+        "the best online evaluation of each seed, chosen afterwards and therefore flattering",
+    ),
+    "area": Measure(
+        lambda run: statistics.area(run.curves["online"].steps, run.curves["online"].means),
+        "Area under the learning curve",
+        "the mean height of the online learning curve",
+    ),
+    "drop": Measure(
+        _drop,
+        "Drop after the switch",
+        "the score before the switch minus the first one after online updates; positive if something was lost",
+        lower_is_better=True,
+    ),
+}
+
+
+# ---- telling runs apart ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Results:
+    """All cells of some runs, in the order in which they are shown."""
+
+    runs: Runs
+    cells: tuple[Cell, ...]
+    order: tuple[str, ...]
+    """All variants: strategies in the paper's order; within one, as their settings grow."""
+    doubles: tuple[Run, ...]
+    """Runs of a setting and seed that another folder has too; only the first counts."""
+
+    def agents(self) -> list[str]:
+        """The agents, in the paper's order."""
+        return _ordered({cell.agent for cell in self.cells}, AGENTS)
+
+    def tasks(self, agent: str) -> list[str]:
+        """The tasks of an agent, by name."""
+        return sorted({cell.task for cell in self.cells if cell.agent == agent})
+
+    def variants(self, agent: str | None = None) -> list[str]:
+        """The variants of an agent, or of all, in order."""
+        there = {cell.variant for cell in self.cells if agent in (None, cell.agent)}
+        return [variant for variant in self.order if variant in there]
+
+    def cell(self, task: str, agent: str, variant: str) -> Cell | None:
+        """One cell."""
+        wanted = (task, agent, variant)
+        return next((cell for cell in self.cells if (cell.task, cell.agent, cell.variant) == wanted), None)
+
+
+def gather(runs: Runs) -> Results:
+    """Group runs into cells; settings other than the seed that differ become part of a variant's name."""
+    shown = [run for run in runs.all if run.curves]
+    leaves = _telling_leaves(shown)
+    groups: dict[tuple[str, str, str], list[Run]] = {}
+    doubles = []
+    for run in sorted(shown, key=lambda run: (run.status != "done", run.seed, str(run.folder))):
+        group = groups.setdefault((run.task, run.agent, label(run, leaves[run.agent, run.strategy])), [])
+        if any(other.seed == run.seed for other in group):
+            doubles.append(run)
+        else:
+            group.append(run)
+    cells = []
+    for (task, agent, variant), group in groups.items():
+        done = tuple(run for run in group if run.status == "done")
+        cells.append(Cell(task, agent, variant, group[0].strategy, done or tuple(group), bool(done)))
+    agents, strategies = list(AGENTS), list(STRATEGIES)
+    cells.sort(
+        key=lambda cell: (
+            _rank(cell.agent, agents), cell.agent, cell.task, _rank(cell.strategy, strategies), cell.strategy,
+            [_sortable(cell.runs[0].config.get(leaf)) for leaf in leaves[cell.agent, cell.strategy]],
+        )
+    )  # fmt: skip
+    order = sorted(dict.fromkeys(cell.variant for cell in cells), key=lambda name: _place(name, cells))
+    cells.sort(key=lambda cell: (_rank(cell.agent, agents), cell.agent, cell.task, order.index(cell.variant)))
+    return Results(runs, tuple(cells), tuple(order), tuple(doubles))
+
+
+def _place(variant: str, cells: Iterable[Cell]) -> tuple[int, int]:
+    same = [(i, cell) for i, cell in enumerate(cells) if cell.variant == variant]
+    return _rank(same[0][1].strategy, list(STRATEGIES)), same[0][0]
+
+
+def _telling_leaves(runs: Sequence[Run]) -> dict[tuple[str, str], list[str]]:
+    """Per agent and strategy the fewest settings that tell apart what differs by more than its seed."""
+    found: dict[tuple[str, str], list[str]] = {}
+    groups: dict[tuple[str, str, str], list[Run]] = {}
+    for run in runs:
+        found.setdefault((run.agent, run.strategy), [])
+        groups.setdefault((run.agent, run.strategy, run.task), []).append(run)
+    for (agent, strategy, _), group in groups.items():
+        chosen = found[agent, strategy]
+        for leaf in sorted(_differing(group), key=lambda leaf: (_rank(leaf, list(_SHORT)), leaf)):
+            if leaf not in chosen and len(_parts(group, [*chosen, leaf])) > len(_parts(group, chosen)):
+                chosen.append(leaf)
+    return found
+
+
+def _differing(runs: Sequence[Run]) -> set[str]:
+    leaves = set().union(*(run.config for run in runs)) - {"seed", "task"}
+    return {leaf for leaf in leaves if len({_spelt(run.config.get(leaf)) for run in runs}) > 1}
+
+
+def _parts(runs: Iterable[Run], leaves: Iterable[str]) -> set[tuple[str, ...]]:
+    return {tuple(_spelt(run.config.get(leaf)) for leaf in leaves) for run in runs}
+
+
+def label(run: Run, leaves: Sequence[str]) -> str:
+    """A variant's name: the strategy, and the settings that tell it from its like."""
+    name = STRATEGIES.get(run.strategy, run.strategy)
+    return " ".join([name, *(f"{_SHORT.get(leaf, leaf)}={_spelt(run.config.get(leaf))}" for leaf in leaves)])
+
+
+def spelt_agent(name: str) -> str:
+    """An agent's name as its paper has it."""
+    return AGENTS.get(name, name)
+
+
+def _spelt(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_spelt, value)) + "]"
+    return str(value)
+
+
+def _sortable(value: Any) -> tuple[int, float, str]:
+    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, _spelt(value))
+
+
+def _rank(name: str, order: Sequence[str]) -> int:
+    return order.index(name) if name in order else len(order)
+
+
+def _ordered(names: Iterable[str], order: Mapping[str, Any]) -> list[str]:
+    return sorted(names, key=lambda name: (_rank(name, list(order)), name))

@@ -1,0 +1,211 @@
+"""Strategies compared: tables per agent, and aggregates over tasks whose scores may be added up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import permutations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arb.report import statistics
+from arb.report.cells import MEASURES, Cell, Results, spelt_agent
+from arb.report.statistics import Estimate
+from arb.report.tables import Entry, Table, with_best
+
+Floats = NDArray[np.float64]
+
+
+def entry(values: Floats) -> Entry:
+    """Mean and sample standard deviation over seeds."""
+    if not len(values):
+        return Entry()
+    return Entry(float(values.mean()), statistics.spread(values), n=len(values))
+
+
+def score_table(results: Results, agent: str, measure: str = "last") -> Table:
+    """Rows are tasks, columns the variants of strategies."""
+    kind, tasks, variants = MEASURES[measure], results.tasks(agent), results.variants(agent)
+    units = {task: _unit(results, agent, task) for task in tasks}
+    corner = ("task", "unit") if len(set(units.values())) > 1 else ("task",)
+    rows = []
+    for task in tasks:
+        cells = [results.cell(task, agent, variant) for variant in variants]
+        entries = [entry(cell.values(measure)) if cell else Entry() for cell in cells]
+        rows.append(((task, units[task])[: len(corner)], with_best(entries, kind.lower_is_better)))
+    empty = sum(e.value is None for _, entries in rows for e in entries)
+    notes = [f"Mean ± sample standard deviation over seeds (their number) of {kind.meaning}."]
+    notes.append(f"Runs of {steps_of(cell for cell in results.cells if cell.agent == agent)}.")
+    if empty:
+        notes.append(f"{empty} of {len(tasks) * len(variants)} cells have no finished run.")
+    if any(e.n == 1 for _, entries in rows for e in entries):
+        notes.append("A cell of one seed has no spread: nothing is known about its chance.")
+    held = {cell.unit for cell in results.cells if cell.agent == agent}
+    title = f"{spelt_agent(agent)}: {kind.title.lower()}, {' or '.join(sorted(held))}"
+    return Table(f"{measure}-{agent}", title, corner, tuple(variants), tuple(rows), tuple(notes))
+
+
+def _unit(results: Results, agent: str, task: str) -> str:
+    cells = [cell for cell in results.cells if (cell.agent, cell.task) == (agent, task)]
+    return " / ".join(sorted({"score" if cell.normalised else "return" for cell in cells}))
+
+
+def counted_seeds(counts: Iterable[int]) -> str:
+    """The smallest and the largest number of seeds, in words."""
+    low, *_, high = sorted([*counts] * 2)
+    return f"{low} seed{'' if low == 1 else 's'}" if low == high else f"{low} to {high} seeds"
+
+
+def steps_of(cells: Iterable[Cell]) -> str:
+    """How much training the runs had."""
+    plans = {
+        tuple(run.config.get(leaf, "?") for leaf in ("schedule.pretrain", "schedule.online"))
+        for cell in cells
+        for run in cell.runs
+    }
+    spelt = sorted(tuple(f"{n:,}" if isinstance(n, int) else str(n) for n in plan) for plan in plans)
+    return " or ".join(f"{offline} updates offline and {online} steps online" for offline, online in spelt)
+
+
+# ---- over tasks -----------------------------------------------------------------------------------------------------
+
+
+class Aggregate(NamedTuple):
+    """A statistic over all runs of a group."""
+
+    of: Callable[..., Floats]
+    normalised_only: bool = False
+
+
+AGGREGATES: Mapping[str, Aggregate] = {
+    "IQM": Aggregate(statistics.iqm),
+    "median": Aggregate(np.median),
+    "mean": Aggregate(np.mean),
+    "optimality gap": Aggregate(lambda values, axis: statistics.optimality_gap(values, axis=axis), True),
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tasks of one agent that may be put together, and the scores of each variant on them."""
+
+    agent: str
+    name: str
+    tasks: tuple[str, ...]
+    normalised: bool
+    scores: Mapping[str, tuple[Floats, ...]]
+    """By variant: one array per task."""
+
+    @property
+    def seeds(self) -> str:
+        """How many a cell has."""
+        return counted_seeds(len(values) for scores in self.scores.values() for values in scores)
+
+    @property
+    def says_more_than_its_cells(self) -> bool:
+        """Whether there is something to compare, and more than one run to put together."""
+        runs = max(sum(map(len, scores)) for scores in self.scores.values())
+        return runs > 1 and len(self.tasks) + len(self.scores) > 2
+
+    @cached_property
+    def aggregates(self) -> dict[str, dict[str, Estimate]]:
+        """By variant and statistic."""
+        kinds = {name: kind for name, kind in AGGREGATES.items() if self.normalised or not kind.normalised_only}
+        return {
+            variant: {name: statistics.estimate(scores, kind.of) for name, kind in kinds.items()}
+            for variant, scores in self.scores.items()
+        }
+
+    @cached_property
+    def improvements(self) -> dict[tuple[str, str], Estimate]:
+        """The probability of improvement of one variant over another, for every ordered pair."""
+        return {
+            (one, other): statistics.estimate_improvement(self.scores[one], self.scores[other])
+            for one, other in permutations(self.scores, 2)
+        }
+
+
+def groups(results: Results) -> list[Group]:
+    """Per agent: all tasks with normalised scores together, and every other task by itself.
+
+    Plain returns of different tasks have different scales and are never put together. To compare like with like, a
+    group holds the tasks that all its variants have finished runs of. Where there is nothing to compare or to put
+    together, there is no group.
+    """
+    found = []
+    for agent in results.agents():
+        cells = [cell for cell in results.cells if cell.agent == agent and cell.finished]
+        scored = [cell for cell in cells if cell.normalised]
+        found.append(_group(agent, "all tasks with a normalised score", scored, results.order))
+        plain: dict[str, list[Cell]] = {}
+        for cell in cells:
+            if not cell.normalised:
+                plain.setdefault(cell.task, []).append(cell)
+        found += [_group(agent, task, same, results.order) for task, same in plain.items()]
+    return [group for group in found if group and group.tasks and group.says_more_than_its_cells]
+
+
+def _group(agent: str, name: str, cells: Sequence[Cell], order: Sequence[str]) -> Group | None:
+    variants = sorted({cell.variant for cell in cells}, key=order.index)
+    if not variants:
+        return None
+    scores = {(cell.variant, cell.task): cell.values("last") for cell in cells}
+    tasks = [t for t in sorted({cell.task for cell in cells}) if all((v, t) in scores for v in variants)]
+    if len(tasks) == 1:
+        name = tasks[0]
+    by_variant = {variant: tuple(scores[variant, task] for task in tasks) for variant in variants}
+    return Group(agent, name, tuple(tasks), all(cell.normalised for cell in cells), by_variant)
+
+
+def aggregate_table(group: Group, name: str) -> Table:
+    """Rows are variants, columns statistics over all their runs."""
+    computed = group.aggregates
+    columns = tuple(next(iter(computed.values())))
+    rows = [
+        ((variant,), tuple(Entry(found.value, low=found.low, high=found.high) for found in by_name.values()))
+        for variant, by_name in computed.items()
+    ]
+    notes = [f"Over the last evaluations of {_named(group.tasks)}, {group.seeds} per cell."]
+    if statistics.has_interval(*group.scores.values()):
+        notes.append(
+            f"Intervals: {statistics.CONFIDENCE:.0%}, stratified bootstrap over seeds within tasks, "
+            f"{statistics.RESAMPLES:,} resamples; with few seeds they are rather too narrow."
+        )
+    else:
+        notes.append("No intervals where a task has one seed only.")
+    title = f"{spelt_agent(group.agent)}: {group.name}, taken together"
+    return Table(name, title, ("strategy",), columns, tuple(rows), tuple(notes))
+
+
+def improvement_table(group: Group, name: str) -> Table:
+    """Rows improve over columns with this probability."""
+    pairs = group.improvements
+    variants = tuple(group.scores)
+    rows = [((one,), tuple(_chance(pairs.get((one, other))) for other in variants)) for one in variants]
+    notes = (
+        f"The probability that a run of the row scores above a run of the column, {group.seeds} per cell, over "
+        f"{_named(group.tasks)}; ties count half.",
+    )
+    title = f"{spelt_agent(group.agent)}: {group.name}, probability of improvement over ..."
+    return Table(name, title, ("strategy",), variants, tuple(rows), notes)
+
+
+def _chance(found: Estimate | None) -> Entry:
+    return Entry(found.value, low=found.low, high=found.high, digits=2) if found else Entry()
+
+
+def _named(tasks: Sequence[str]) -> str:
+    return ", ".join(tasks) if len(tasks) <= 3 else f"{len(tasks)} tasks"
+
+
+def tables(results: Results, together: Sequence[Group]) -> list[Table]:
+    """Every table of a report."""
+    found = [score_table(results, agent, measure) for measure in MEASURES for agent in results.agents()]
+    for number, group in enumerate(together, start=1):
+        found.append(aggregate_table(group, f"aggregate-{number}-{group.agent}"))
+        if len(group.scores) > 1:
+            found.append(improvement_table(group, f"improvement-{number}-{group.agent}"))
+    return found

@@ -1,0 +1,230 @@
+"""The figures of a report, as matplotlib figures that come out in the same bytes every time."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from arb.report import statistics
+from arb.report.cells import Cell, Results, spelt_agent
+from arb.report.comparison import Group
+from arb.report.palette import colours, dashes
+
+INK, GRID, PALE = "#1f2933", "#e9ecef", "#868e96"
+FORMATS: Mapping[str, Mapping[str, Any]] = {
+    # ending: what matplotlib would write into the file that changes from day to day, or from version to version
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+_COLUMNS = 3
+
+
+def rendered(figure: Figure) -> dict[str, bytes]:
+    """A figure in every format, by ending."""
+    found = {}
+    with matplotlib.rc_context({"svg.hashsalt": "arb", "pdf.fonttype": 42}):
+        for ending, metadata in FORMATS.items():
+            file = io.BytesIO()
+            figure.savefig(file, format=ending, dpi=150, metadata=dict(metadata))
+            found[ending] = file.getvalue()
+    return found
+
+
+def figures(results: Results, together: Sequence[Group]) -> Iterator[tuple[str, Figure]]:
+    """Every figure of a report, with its name."""
+    for agent in results.agents():
+        yield f"curves-{agent}", learning_curves(results, agent)
+        if any(cell.metric("replay.online_share") for cell in results.cells if cell.agent == agent):
+            yield f"online-share-{agent}", online_share(results, agent)
+    for number, group in enumerate(together, start=1):
+        yield f"aggregate-{number}-{group.agent}", aggregate_intervals(results, group)
+        yield f"profile-{number}-{group.agent}", performance_profile(results, group)
+        if len(group.scores) > 1:
+            yield f"improvement-{number}-{group.agent}", improvement_intervals(results, group)
+
+
+def styles(results: Results) -> dict[str, dict[str, Any]]:
+    """Colour and line style per variant."""
+    strategies = {cell.variant: cell.strategy for cell in results.cells}
+    colour, dash = colours(strategies), dashes(strategies)
+    return {name: {"color": colour[name], "linestyle": _line(dash[name])} for name in strategies}
+
+
+def _line(dash: str) -> Any:
+    return (0, tuple(float(part) / 2 for part in dash.split())) if dash else "-"
+
+
+def learning_curves(results: Results, agent: str) -> Figure:
+    """Score over both phases, one panel per task: mean over seeds, and one standard deviation around it."""
+    style = styles(results)
+
+    def draw(axes: Any, cells: Sequence[Cell]) -> None:
+        for cell in cells:
+            for phase, (steps, values) in cell.curve.items():
+                at = steps - (steps[-1] if phase == "pretrain" and len(steps) else 0)
+                label = cell.variant if phase == "online" or "online" not in cell.curve else None
+                banded(axes, at, values, label, **style[cell.variant])
+        axes.axvline(0, color=PALE, linestyle=":", linewidth=1)
+        axes.set_ylabel(cells[0].unit)
+        axes.set_xlabel("updates before, steps after the switch")
+
+    figure = _panels(results, agent, draw)
+    figure.suptitle(f"{spelt_agent(agent)}: learning curves, mean ± standard deviation over seeds", **TITLE)
+    return figure
+
+
+def online_share(results: Results, agent: str, tasks: Sequence[str] | None = None) -> Figure:
+    """The online share of the batches over steps, with that of the buffer in grey."""
+    style = styles(results)
+
+    def draw(axes: Any, cells: Sequence[Cell]) -> None:
+        # Top-N keeps fewer offline rows: its buffer is not that of the others.
+        buffers = [cell.metric("replay.online_rows") for cell in cells if cell.strategy != "top_n"]
+        for steps, rows in [buffer for buffer in buffers if buffer][:1]:
+            axes.plot(steps, rows.mean(0), color=PALE, linewidth=2.5, alpha=0.6, label="share of the buffer")
+        for cell in cells:
+            shares = cell.metric("replay.online_share")
+            if shares:
+                banded(axes, *shares, cell.variant, **style[cell.variant])
+        axes.set_ylim(0, 1.02)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes.set_ylabel("online share of a batch")
+        axes.set_xlabel("environment steps")
+
+    figure = _panels(results, agent, draw, tasks)
+    figure.suptitle(f"{spelt_agent(agent)}: where batches come from", **TITLE)
+    return figure
+
+
+TITLE = {"x": 0.01, "ha": "left", "color": INK, "fontsize": 11, "fontweight": "bold"}
+
+
+def _panels(results: Results, agent: str, draw: Any, tasks: Sequence[str] | None = None) -> Figure:
+    names = list(tasks if tasks is not None else results.tasks(agent))
+    columns = min(_COLUMNS, len(names))
+    rows = math.ceil(len(names) / columns)
+    figure = Figure(figsize=(max(6.0, 4.2 * columns), 3.2 * rows + 0.5), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    handles: dict[str, Any] = {}
+    for axes, task in zip(grid.flat, names, strict=False):
+        draw(axes, [cell for cell in results.cells if (cell.agent, cell.task) == (agent, task)])
+        axes.set_title(plain(task), fontsize=10, color=INK, loc="left")
+        axes.xaxis.set_major_formatter(lambda value, _: short(value))
+        tidy(axes)
+        handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    for axes in list(grid.flat)[len(names) :]:
+        axes.set_visible(False)
+    if handles:
+        figure.legend(
+            handles.values(), handles, loc="outside lower center", ncols=min(6, len(handles)), frameon=False, fontsize=9
+        )
+    return figure
+
+
+def banded(axes: Any, steps: Any, values: Any, label: str | None, **style: Any) -> None:
+    """A mean over seeds with one standard deviation around it."""
+    mean = values.mean(0)
+    if len(values) > 1:
+        std = values.std(0, ddof=1)
+        axes.fill_between(steps, mean - std, mean + std, color=style["color"], alpha=0.15, linewidth=0)
+    axes.plot(steps, mean, linewidth=1.6, label=label, **style)
+
+
+def aggregate_intervals(results: Results, group: Group) -> Figure:
+    """Statistics over all runs of a group, with their intervals."""
+    computed, style = group.aggregates, styles(results)
+    names = list(next(iter(computed.values())))
+    figure = Figure(figsize=(2.6 * len(names) + 1.4, 0.42 * len(computed) + 1.5), layout="constrained")
+    grid = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
+    for axes, name in zip(grid, names, strict=True):
+        for place, (variant, found) in enumerate(computed.items()):
+            _interval(axes, place, found[name], style[variant]["color"])
+        axes.set_title(name, fontsize=10, color=INK, loc="left")
+        _rows(axes, list(computed))
+    figure.suptitle(f"{spelt_agent(group.agent)}: {plain(group.name)}, {group.seeds} per cell", **TITLE)
+    return figure
+
+
+def improvement_intervals(results: Results, group: Group) -> Figure:
+    """The probability that the last variant, ARB where it is there, improves over each other one."""
+    style = styles(results)
+    hero = list(group.scores)[-1]
+    found = {other: value for (one, other), value in group.improvements.items() if one == hero}
+    figure = Figure(figsize=(6.0, 0.42 * len(found) + 1.5), layout="constrained")
+    axes = figure.subplots()
+    for place, (other, value) in enumerate(found.items()):
+        _interval(axes, place, value, style[other]["color"])
+    axes.axvline(0.5, color=PALE, linestyle=":", linewidth=1)
+    axes.set_xlim(0, 1)
+    axes.set_xlabel(f"probability that {plain(hero)} scores above")
+    _rows(axes, list(found))
+    figure.suptitle(f"{spelt_agent(group.agent)}: {plain(group.name)}", **TITLE)
+    return figure
+
+
+def performance_profile(results: Results, group: Group) -> Figure:
+    """The share of runs above every score, with pointwise bootstrap bands."""
+    style = styles(results)
+    thresholds = profile_thresholds(group)
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.subplots()
+    for variant, scores in group.scores.items():
+        axes.plot(thresholds, statistics.profile(scores, thresholds), linewidth=1.6, label=variant, **style[variant])
+        band = statistics.profile_band(scores, thresholds)
+        if band:
+            axes.fill_between(thresholds, *band, color=style[variant]["color"], alpha=0.12, linewidth=0)
+    axes.set_ylim(0, 1.02)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_xlabel("normalised score τ" if group.normalised else "return τ")
+    axes.set_ylabel("runs above τ")
+    tidy(axes)
+    axes.legend(frameon=False, fontsize=9)
+    figure.suptitle(f"{spelt_agent(group.agent)}: {plain(group.name)}, performance profile", **TITLE)
+    return figure
+
+
+def profile_thresholds(group: Group, points: int = 101) -> Any:
+    """Evenly spaced thresholds a little beyond all scores of a group."""
+    scores = np.concatenate([values for by_task in group.scores.values() for values in by_task])
+    margin = 0.05 * (float(np.ptp(scores)) or 1.0)
+    return np.linspace(scores.min() - margin, scores.max() + margin, points)
+
+
+def _interval(axes: Any, place: int, found: statistics.Estimate, colour: str) -> None:
+    if found.low is not None and found.high is not None:
+        axes.plot([found.low, found.high], [place, place], color=colour, linewidth=6, alpha=0.35, solid_capstyle="butt")
+    axes.plot([found.value], [place], marker="|", markersize=13, markeredgewidth=2.5, color=colour)
+
+
+def _rows(axes: Any, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), [plain(name) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    tidy(axes, "x")
+
+
+def tidy(axes: Any, grid: str = "y") -> None:
+    """Spines and grid as all figures have them."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis=grid, color=GRID)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=INK, labelsize=9)
+
+
+def plain(text: str) -> str:
+    """Text that matplotlib does not take for mathematics."""
+    return text.replace("$", r"\$")
+
+
+def short(value: float) -> str:
+    """A number of steps."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"

@@ -1,0 +1,114 @@
+"""A report: one HTML page that needs nothing else, with its tables and figures as files beside it."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from arb.buffer.errors import DataError
+from arb.buffer.wholefile import whole
+from arb.report.cells import Results, gather
+from arb.report.comparison import Group, groups, tables
+from arb.report.figures import figures, rendered
+from arb.report.page_data import embedded, page_data
+from arb.report.runs import Runs, read_runs
+from arb.report.tables import Table
+
+_LIST = "files.json"
+"""Names what a report wrote, so that the next one can remove what it no longer has."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written."""
+
+    text: str
+    """The most important tables, for a terminal."""
+    page: Path
+    files: tuple[Path, ...]
+    """All files, the page included."""
+
+
+def write_report(paths: Sequence[Path], out: Path, *, title: str = "Offline-to-online runs compared") -> Report:
+    """Read the runs below the paths and write the report into a folder.
+
+    Every file appears whole or not at all, the page last. Files of other origin in the folder are left alone.
+
+    Args:
+        paths: folders of runs or sweeps.
+        out: the folder to write into.
+        title: of the page.
+    """
+    runs = read_runs(paths)
+    if not runs.all:
+        raise DataError(f"there are no runs below {', '.join(map(str, paths))}: a run folder holds a config.json")
+    results = gather(runs)
+    together = groups(results)
+    made = tables(results, together)
+    content: dict[str, bytes] = {}
+    for table in made:
+        content |= {name: text.encode() for name, text in table.files().items()}
+    for name, figure in figures(results, together):
+        content |= {f"figures/{name}.{ending}": drawn for ending, drawn in rendered(figure).items()}
+    content["index.html"] = page(results, together, made, title).encode()
+    written = write_files(out, content, _LIST)
+    return Report(text(results, made), out / "index.html", written)
+
+
+def page(results: Results, together: Sequence[Group], made: Sequence[Table], title: str) -> str:
+    """The HTML page."""
+    folder = resources.files("arb.report").joinpath("page_files")
+    parts = {
+        "TITLE": html.escape(title),
+        "STYLE": folder.joinpath("page.css").read_text(encoding="utf-8"),
+        "SCRIPT": "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in ("chart.js", "page.js")),
+        "DATA": embedded(page_data(results, together, made)),
+    }
+    template = folder.joinpath("page.html").read_text(encoding="utf-8")
+    # In one pass: what is put in is not searched again.
+    return re.sub("@(TITLE|STYLE|SCRIPT|DATA)@", lambda found: parts[found[1]], template)
+
+
+def text(results: Results, made: Sequence[Table]) -> str:
+    """The last evaluations and the aggregates of all agents, and what is lacking."""
+    chosen = [table.text() for table in made if table.name.startswith(("last-", "aggregate-"))]
+    return "\n".join([*chosen, lacking(results.runs)])
+
+
+def lacking(runs: Runs, most: int = 10) -> str:
+    """The runs that are not in the tables, with their reasons."""
+    if not runs.lacking:
+        return f"All {len(runs.all)} runs are finished.\n"
+    lines = [f"{len(runs.lacking)} of {len(runs.all)} runs are missing from the tables:"]
+    lines += [f"  {run.status:<10} {run.folder}: {run.reason}" for run in runs.lacking[:most]]
+    if len(runs.lacking) > most:
+        lines.append(f"  ... and {len(runs.lacking) - most} more, listed on the page")
+    return "\n".join(lines) + "\n"
+
+
+def write_files(out: Path, content: Mapping[str, bytes], listing: str | None = None) -> tuple[Path, ...]:
+    """Write files below a folder, each under another name first; with a listing, remove what an older one names."""
+    written = tuple(out / name for name in content)
+    before = _listed(out / listing) if listing else []
+    names = json.dumps(sorted(content), indent=1).encode()
+    for name, data in {**content, **({listing: names} if listing else {})}.items():
+        with whole(out / name) as unfinished:
+            unfinished.write_bytes(data)
+    for name in before:
+        if name not in content:
+            (out / name).unlink(missing_ok=True)
+    return written
+
+
+def _listed(path: Path) -> list[str]:
+    try:
+        names = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return []
+    inside = re.compile(r"(tables|figures)/[^/]+")
+    return [name for name in names if isinstance(name, str) and inside.fullmatch(name)]

@@ -1,0 +1,242 @@
+"""What the page shows, as plain values for JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arb.report import statistics
+from arb.report.cells import MEASURES, Cell, Results, spelt_agent
+from arb.report.comparison import Group
+from arb.report.figures import profile_thresholds
+from arb.report.palette import colours, dashes
+from arb.report.runs import Run
+from arb.report.tables import Entry, Table
+
+MOST_POINTS = 150
+"""Per line of a diagnostic; a run of the paper has a thousand."""
+
+DIAGNOSTICS = {
+    # column of metrics.csv: title, meaning, whether it lies between 0 and 1
+    "online_share": ("Online share", "The part of a batch that comes from online data; grey: of the buffer.", True),
+    "drawn_online_share": ("Drawn online share", "The same, counted over the batches that were drawn.", True),
+    "effective_share": (
+        "Effective share",
+        "Effective sample size 1/Σp² as a part of the rows: 1 if all are alike.",
+        True,
+    ),
+    "entropy": ("Entropy", "Of the sampling distribution, relative to an even one: 1 if all rows are alike.", True),
+    "top_trajectories": ("Top trajectories", "The mass that the heaviest 1% of the trajectories hold.", True),
+    "clipped_low": ("Clipped below", "The part of the scores at the lower bound of the clip.", True),
+    "clipped_high": ("Clipped above", "The part of the scores at the upper bound of the clip.", True),
+    "age": ("Age", "The expected age of a drawn row, in insertions.", False),
+    "collected_return": (
+        "Collected return",
+        "Mean raw return of the episodes that ended in a chunk of collecting.",
+        False,
+    ),
+    "ratio_loss": ("Ratio loss", "BERB: the loss of the learned density ratio.", False),
+    "online_priority": ("Online priority", "BERB: the mean priority of online rows.", False),
+}
+
+MEANINGS = {
+    "IQM": "interquartile mean: of the middle half of all runs",
+    "median": "of all runs",
+    "mean": "of all runs",
+    "optimality gap": "how far below 100 on average; lower is better",
+}
+
+
+def page_data(results: Results, together: Sequence[Group], tables: Sequence[Table]) -> dict[str, Any]:
+    """Everything the page needs."""
+    strategies = {cell.variant: cell.strategy for cell in results.cells}
+    colour, dash = colours(strategies), dashes(strategies)
+    variants = [{"name": name, "colour": colour[name], "dash": dash[name]} for name in results.variants()]
+    return {
+        "subtitle": _subtitle(results),
+        "facts": _facts(results),
+        "variants": variants,
+        "agents": [{"id": a, "name": spelt_agent(a), "tasks": results.tasks(a)} for a in results.agents()],
+        "measures": [{"id": name, "title": kind.title} for name, kind in MEASURES.items()],
+        "meanings": MEANINGS,
+        "tables": [_table(table) for table in tables],
+        "cells": [_cell(cell) for cell in results.cells],
+        "diagnostics": _diagnostics(results),
+        "groups": [_group(group) for group in together],
+        "settings": _settings(results),
+        "origins": _origins(results.runs.all),
+        "runs": [_run(run, run in results.doubles) for run in results.runs.all],
+    }
+
+
+def embedded(data: Any) -> str:
+    """JSON that may stand inside a script tag: no letter of it can end the tag or start a comment."""
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _numbers(values: ArrayLike) -> list[float | None]:
+    """With five digits, which no eye on a chart exceeds; NaN becomes null."""
+    found = np.asarray(values, float).tolist()
+    return [float(f"{value:.5g}") if math.isfinite(value) else None for value in found]
+
+
+def _subtitle(results: Results) -> str:
+    agents = ", ".join(spelt_agent(agent) for agent in results.agents())
+    variants = results.variants()
+    if not variants:
+        return "No run has been evaluated yet; what was found is listed below."
+    named = ", ".join(variants[:-1]) + " and " + variants[-1] if len(variants) > 1 else variants[0]
+    return f"{agents} fine-tuned with {named}."
+
+
+def _facts(results: Results) -> list[tuple[str, str]]:
+    counts = [len(cell.runs) for cell in results.cells if cell.finished] or [0]
+    seeds = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)}–{max(counts)}"
+    tasks = {cell.task for cell in results.cells}
+    return [
+        ("finished runs", str(len(results.runs.done))),
+        ("tasks", str(len(tasks))),
+        ("strategies", str(len(results.variants()))),
+        ("seeds per cell", seeds),
+        ("not in the tables", str(len(results.runs.lacking))),
+    ]
+
+
+def _table(table: Table) -> dict[str, Any]:
+    measure = next((name for name in MEASURES if table.name.startswith(f"{name}-")), None)
+    rows = [{"labels": labels, "entries": [_entry(e) for e in entries]} for labels, entries in table.rows]
+    return {
+        "name": table.name, "measure": measure, "title": table.title, "corner": table.corner,
+        "columns": table.columns, "rows": rows, "notes": table.notes,
+    }  # fmt: skip
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    """The number apart from what is said about it, so that the page can set the latter smaller."""
+    if entry.value is None:
+        return {"value": None, "mark": entry.mark}
+    whole = replace(entry, mark="").shown()
+    alone = f"{entry.value:.{entry.digits}f}"
+    return {
+        "value": entry.value, "text": alone, "more": whole.removeprefix(alone).strip(), "best": entry.best,
+        "mark": entry.mark,
+    }  # fmt: skip
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    curve = []
+    for phase, (steps, values) in cell.curve.items():
+        if len(steps):
+            curve.append(_banded(steps - (steps[-1] if phase == "pretrain" else 0), values))
+    metrics = {}
+    for name in ("online_rows", *DIAGNOSTICS):
+        found = cell.metric(f"replay.{name}")
+        if found:
+            chosen = np.unique(np.linspace(0, len(found[0]) - 1, MOST_POINTS).round().astype(int))
+            metrics[name] = _banded(found[0][chosen], found[1][:, chosen])
+    return {
+        "task": cell.task, "agent": cell.agent, "variant": cell.variant, "strategy": cell.strategy, "unit": cell.unit,
+        "finished": cell.finished, "seeds": len(cell.runs), "curve": curve, "metrics": metrics,
+    }  # fmt: skip
+
+
+def _banded(steps: NDArray[np.float64], values: NDArray[np.float64]) -> dict[str, Any]:
+    """Mean over seeds with one standard deviation; without a band for one seed."""
+    mean = values.mean(0)
+    band: dict[str, Any] = {"low": None, "high": None}
+    if len(values) > 1:
+        std = values.std(0, ddof=1)
+        band = {"low": _numbers(mean - std), "high": _numbers(mean + std)}
+    return {"x": steps.astype(int).tolist(), "y": _numbers(mean), **band}
+
+
+def _diagnostics(results: Results) -> list[dict[str, Any]]:
+    return [
+        {"id": name, "title": title, "meaning": meaning, "share": share}
+        for name, (title, meaning, share) in DIAGNOSTICS.items()
+        if any(cell.metric(f"replay.{name}") for cell in results.cells)
+    ]
+
+
+def _group(group: Group) -> dict[str, Any]:
+    computed = group.aggregates
+    by_statistic = {
+        name: [{"variant": variant, **found[name]._asdict()} for variant, found in computed.items()]
+        for name in next(iter(computed.values()))
+    }
+    hero = list(group.scores)[-1]
+    better = [
+        {"variant": other, **found._asdict()} for (one, other), found in group.improvements.items() if one == hero
+    ]
+    thresholds = profile_thresholds(group)
+    profile = []
+    for variant, scores in group.scores.items():
+        band = statistics.profile_band(scores, thresholds)
+        low, high = (_numbers(side) for side in band) if band else (None, None)
+        y = _numbers(statistics.profile(scores, thresholds))
+        profile.append({"variant": variant, "x": _numbers(thresholds), "y": y, "low": low, "high": high})
+    about = f"{', '.join(group.tasks)}; {group.seeds} per cell, last evaluations."
+    return {
+        "agent": spelt_agent(group.agent), "name": group.name, "about": about, "normalised": group.normalised,
+        "aggregates": by_statistic, "hero": hero, "improvements": better, "profile": profile,
+    }  # fmt: skip
+
+
+def _settings(results: Results) -> dict[str, Any]:
+    """Settings that differ, per cell; and those that do not."""
+    runs = [run for cell in results.cells for run in cell.runs]
+    leaves = sorted(set().union(*(run.config for run in runs)) - {"seed"}) if runs else []
+    values = {leaf: {_spelt(run.config.get(leaf)) for run in runs} for leaf in leaves}
+    shown = ("task", "agent", "replay.strategy")
+    differing = [leaf for leaf in leaves if len(values[leaf]) > 1 and leaf not in shown]
+    rows = [
+        [f"{cell.task} · {spelt_agent(cell.agent)} · {cell.variant}",
+         *(_spelt(cell.runs[0].config.get(leaf)) for leaf in differing)]
+        for cell in results.cells
+    ]  # fmt: skip
+    common = [[leaf, next(iter(values[leaf]))] for leaf in leaves if len(values[leaf]) == 1]
+    return {"differing": differing, "common": common, "rows": rows}
+
+
+def _origins(runs: Sequence[Run]) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Tables of what the runs were made with: versions, and data."""
+    versions: dict[str, dict[str, int]] = {}
+    data: dict[tuple[str, str, str, str], int] = {}
+    for run in runs:
+        for name, version in run.versions.items():
+            counts = versions.setdefault(name, {})
+            counts[version] = counts.get(version, 0) + 1
+        if run.data:
+            key = (run.task, run.env, str(run.data.get("rows", "?")), str(run.data.get("sha256", "?")))
+            data[key] = data.get(key, 0) + 1
+    found = []
+    if versions:
+        lines = [
+            [name, ", ".join(_times(v, n, len(counts)) for v, n in counts.items())] for name, counts in versions.items()
+        ]
+        found.append(("Versions", ["package", "version"], lines))
+    if data:
+        head = ["task", "environment", "rows", "SHA-256", "runs"]
+        found.append(("Data", head, [[*key, str(n)] for key, n in sorted(data.items())]))
+    return found
+
+
+def _times(version: str, runs: int, versions: int) -> str:
+    return version if versions == 1 else f"{version} ({runs} runs)"
+
+
+def _run(run: Run, double: bool) -> dict[str, Any]:
+    what = f"{run.task} · {spelt_agent(run.agent)} · {run.strategy} · seed {run.seed}" if run.config else ""
+    reason = "another folder holds the same setting and seed; only one of them counts" if double else run.reason
+    return {"folder": str(run.folder), "status": run.status, "what": what, "reason": reason}
+
+
+def _spelt(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
