@@ -24,6 +24,7 @@ with warnings.catch_warnings():  # the host warns of itself while it is imported
     from arb.adapters.d3rlpy import RefreshCallback, ReplayBuffer, Ring, create_replay_buffer, policy_log_likelihood
 
 from tests.adapters.pendulum import LIMIT, full_torque
+from tests.adapters.strategies import STRATEGIES
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -31,13 +32,6 @@ pytestmark = [
 ]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 QUIET = {"show_progress": False, "logger_adapter": d3rlpy.logging.NoopAdapterFactory()}
-STRATEGIES = {
-    "uniform": arb.Uniform,
-    "mixed": arb.Mixed,
-    "trajectory": lambda: arb.OnPolicy(0.5),
-    "transition": lambda: arb.OnPolicy(0.5, level="transition"),
-    "budget": lambda: arb.OnPolicy(0.5, budget=300),
-}
 
 
 @pytest.fixture(scope="module")

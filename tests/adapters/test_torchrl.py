@@ -39,6 +39,7 @@ with warnings.catch_warnings():  # the host warns of itself while it is imported
     from arb.adapters.torchrl import RefreshHook, StrategySampler, actor_log_likelihood, as_collected
 
 from tests.adapters.pendulum import LIMIT, full_torque
+from tests.adapters.strategies import STRATEGIES
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -46,13 +47,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:SACTrainer is an experimental:UserWarning"),
 ]
 EXAMPLES = Path(__file__).parents[2] / "examples"
-STRATEGIES = {
-    "uniform": arb.Uniform,
-    "mixed": arb.Mixed,
-    "trajectory": lambda: arb.OnPolicy(0.5),
-    "transition": lambda: arb.OnPolicy(0.5, level="transition"),
-    "budget": lambda: arb.OnPolicy(0.5, budget=300),
-}
 
 
 @pytest.fixture(scope="module")
