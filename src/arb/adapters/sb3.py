@@ -62,15 +62,14 @@ class ReplayBuffer(buffers.ReplayBuffer):
         sampler: Sampler | None = None,
         seed: int | None = None,
         borders: Rule = "resets",
-        optimize_memory_usage: bool = False,
         **kwargs: Any,
     ):
-        if optimize_memory_usage:
+        super().__init__(*args, **kwargs)
+        if self.optimize_memory_usage:
             raise ValueError(
                 "optimize_memory_usage=True does not go with arb's buffer, which may draw any row, also the oldest, "
                 "whose next observation would then be overwritten: leave it False"
             )
-        super().__init__(*args, **kwargs)
         self._seeds = seed_sequence(seed)
         self._strategy = OnPolicy() if sampler is None else sampler
         self._borders: Rule = borders
