@@ -154,7 +154,11 @@ def main(rounds: int, scale: float) -> None:
                 f"| {name} | {np.median(r):.1f} ({r.max():.1f}) | {np.median(r / base):.2f} "
                 f"({np.min(r / base):.2f}-{np.max(r / base):.2f}) | {r.max() / base.max():.2f} | {share} |"
             )
-        print(f"| limit of {title}, {work / 1e9:.3f} GFLOP | {np.median(limits) / work:.1f} | | | |")
+        limit = np.array(limits) / work
+        print(
+            f"| limit of {title}, {work / 1e9:.3f} GFLOP | {np.median(limit):.1f} | {np.median(limit / base):.2f} "
+            "| | 100% |"
+        )
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+import subprocess
 import sys
 
 import pytest
@@ -69,3 +70,13 @@ def test_ctrl_c_leaves_cleanly(capsys, demo_command):
     demo_command.main = staticmethod(interrupted)
     assert cli.main(["train"]) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_early_gets_no_complaint():
+    ready = subprocess.Popen(
+        [sys.executable, "-m", "arb.cli", "data", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    ready.stdout.close()  # before anything is written
+    assert ready.stderr.read() == b""
+    ready.stderr.close()
+    assert ready.wait() == 141

@@ -57,7 +57,7 @@ ARROWS = {
     "buffer": ("arb.buffer",),
     "agents": ("arb.buffer", "arb.agents"),
     "adapters": ("arb.buffer", "arb.adapters"),
-    "report": ("arb.buffer.errors", "arb.report"),
+    "report": ("arb.buffer.errors", "arb.buffer.wholefile", "arb.report"),
 }
 
 

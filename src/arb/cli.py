@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from typing import NamedTuple
 
@@ -63,7 +64,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     command = COMMANDS[name]
     try:
-        return int(importlib.import_module(command.module).main(rest))
+        status = int(importlib.import_module(command.module).main(rest))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough; Python would complain once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141  # as if the signal of a closed pipe had ended it
     except ModuleNotFoundError as missing:  # at the import, or at one that the command makes when it needs it
         if (missing.name or "").startswith("arb"):
             raise

@@ -45,7 +45,7 @@ BUDGETS: dict[str, tuple[Schedule, Evaluation]] = {
     # name: how much training, how much evaluation
     "smoke": (Schedule(pretrain=400, online=400, collect=200, updates=200, refresh=200), Evaluation(400, 2)),
     "demo": (Schedule(pretrain=10_000, online=10_000), Evaluation(2_000, 10)),
-    "small": (Schedule(pretrain=100_000, online=50_000), Evaluation(10_000, 20)),
+    "small": (Schedule(pretrain=30_000, online=20_000), Evaluation(5_000, 20)),
     "paper": (Schedule(), Evaluation()),
 }
 

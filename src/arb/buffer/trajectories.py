@@ -25,6 +25,16 @@ class Trajectories(NamedTuple):
     dropped: int
     """Last steps of cut-off trajectories that cannot be bootstrapped, as the data does not hold where they led."""
 
+    @property
+    def next_obs(self) -> Leaves:
+        """Where every row led to: the next row's observation, or the final one of its trajectory."""
+        last = np.cumsum(self.lengths) - 1
+        led_to = {}
+        for key, column in self.obs.items():
+            led_to[key] = np.roll(column, -1, axis=0)
+            led_to[key][last] = self.final[key]
+        return led_to
+
 
 def usable_trajectories(data: Transitions, rule: Rule, gamma: float, failure_reward: float | None) -> Trajectories:
     """Cut a dataset into trajectories and drop the steps that no algorithm could learn from.

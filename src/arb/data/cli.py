@@ -24,6 +24,8 @@ def main(argv: list[str]) -> int:
         return run(arguments)
     except KeyError as problem:
         print(f"arb data: {problem.args[0]}", file=sys.stderr)
+    except BrokenPipeError:
+        raise
     except (DataError, ValueError, OSError, ImportError) as problem:
         print(f"arb data: {problem}", file=sys.stderr)
     except KeyboardInterrupt:

@@ -136,6 +136,8 @@ class Results:
 
     runs: Runs
     cells: tuple[Cell, ...]
+    order: tuple[str, ...]
+    """All variants: strategies in the paper's order; within one, as their settings grow."""
     doubles: tuple[Run, ...]
     """Runs of a setting and seed that another folder has too; only the first counts."""
 
@@ -148,8 +150,9 @@ class Results:
         return sorted({cell.task for cell in self.cells if cell.agent == agent})
 
     def variants(self, agent: str | None = None) -> list[str]:
-        """The variants, in the paper's order of strategies; within one, as their settings grow."""
-        return list(dict.fromkeys(cell.variant for cell in self.cells if agent in (None, cell.agent)))
+        """The variants of an agent, or of all, in order."""
+        there = {cell.variant for cell in self.cells if agent in (None, cell.agent)}
+        return [variant for variant in self.order if variant in there]
 
     def cell(self, task: str, agent: str, variant: str) -> Cell | None:
         """One cell."""
@@ -182,7 +185,7 @@ def gather(runs: Runs) -> Results:
     )  # fmt: skip
     order = sorted(dict.fromkeys(cell.variant for cell in cells), key=lambda name: _place(name, cells))
     cells.sort(key=lambda cell: (_rank(cell.agent, agents), cell.agent, cell.task, order.index(cell.variant)))
-    return Results(runs, tuple(cells), tuple(doubles))
+    return Results(runs, tuple(cells), tuple(order), tuple(doubles))
 
 
 def _place(variant: str, cells: Iterable[Cell]) -> tuple[int, int]:

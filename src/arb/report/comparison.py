@@ -43,12 +43,20 @@ def score_table(results: Results, agent: str, measure: str = "last") -> Table:
         notes.append(f"{empty} of {len(tasks) * len(variants)} cells have no finished run.")
     if any(e.n == 1 for _, entries in rows for e in entries):
         notes.append("A cell of one seed has no spread: nothing is known about its chance.")
-    title = f"{spelt_agent(agent)}: {kind.title.lower()}, {' or '.join(sorted(set(units.values())))}"
+    held = {cell.unit for cell in results.cells if cell.agent == agent}
+    title = f"{spelt_agent(agent)}: {kind.title.lower()}, {' or '.join(sorted(held))}"
     return Table(f"{measure}-{agent}", title, corner, tuple(variants), tuple(rows), tuple(notes))
 
 
 def _unit(results: Results, agent: str, task: str) -> str:
-    return " / ".join(sorted({cell.unit for cell in results.cells if (cell.agent, cell.task) == (agent, task)}))
+    cells = [cell for cell in results.cells if (cell.agent, cell.task) == (agent, task)]
+    return " / ".join(sorted({"score" if cell.normalised else "return" for cell in cells}))
+
+
+def counted_seeds(counts: Iterable[int]) -> str:
+    """The smallest and the largest number of seeds, in words."""
+    low, *_, high = sorted([*counts] * 2)
+    return f"{low} seed{'' if low == 1 else 's'}" if low == high else f"{low} to {high} seeds"
 
 
 def steps_of(cells: Iterable[Cell]) -> str:
@@ -93,9 +101,14 @@ class Group:
 
     @property
     def seeds(self) -> str:
-        """How many seeds a cell has."""
-        counts = {len(values) for scores in self.scores.values() for values in scores}
-        return f"{min(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+        """How many a cell has."""
+        return counted_seeds(len(values) for scores in self.scores.values() for values in scores)
+
+    @property
+    def says_more_than_its_cells(self) -> bool:
+        """Whether there is something to compare, and more than one run to put together."""
+        runs = max(sum(map(len, scores)) for scores in self.scores.values())
+        return runs > 1 and len(self.tasks) + len(self.scores) > 2
 
     @cached_property
     def aggregates(self) -> dict[str, dict[str, Estimate]]:
@@ -119,23 +132,24 @@ def groups(results: Results) -> list[Group]:
     """Per agent: all tasks with normalised scores together, and every other task by itself.
 
     Plain returns of different tasks have different scales and are never put together. To compare like with like, a
-    group holds the tasks that all its variants have finished runs of. One variant on one task is no group.
+    group holds the tasks that all its variants have finished runs of. Where there is nothing to compare or to put
+    together, there is no group.
     """
     found = []
     for agent in results.agents():
         cells = [cell for cell in results.cells if cell.agent == agent and cell.finished]
         scored = [cell for cell in cells if cell.normalised]
-        found.append(_group(agent, "all tasks with a normalised score", scored))
+        found.append(_group(agent, "all tasks with a normalised score", scored, results.order))
         plain: dict[str, list[Cell]] = {}
         for cell in cells:
             if not cell.normalised:
                 plain.setdefault(cell.task, []).append(cell)
-        found += [_group(agent, task, same) for task, same in plain.items()]
-    return [group for group in found if group and group.tasks and len(group.tasks) + len(group.scores) > 2]
+        found += [_group(agent, task, same, results.order) for task, same in plain.items()]
+    return [group for group in found if group and group.tasks and group.says_more_than_its_cells]
 
 
-def _group(agent: str, name: str, cells: Sequence[Cell]) -> Group | None:
-    variants = list(dict.fromkeys(cell.variant for cell in cells))
+def _group(agent: str, name: str, cells: Sequence[Cell], order: Sequence[str]) -> Group | None:
+    variants = sorted({cell.variant for cell in cells}, key=order.index)
     if not variants:
         return None
     scores = {(cell.variant, cell.task): cell.values("last") for cell in cells}
@@ -154,7 +168,7 @@ def aggregate_table(group: Group, name: str) -> Table:
         ((variant,), tuple(Entry(found.value, low=found.low, high=found.high) for found in by_name.values()))
         for variant, by_name in computed.items()
     ]
-    notes = [f"Over the last evaluations of {_named(group.tasks)}, {group.seeds} seeds per cell."]
+    notes = [f"Over the last evaluations of {_named(group.tasks)}, {group.seeds} per cell."]
     if statistics.has_interval(*group.scores.values()):
         notes.append(
             f"Intervals: {statistics.CONFIDENCE:.0%}, stratified bootstrap over seeds within tasks, "
@@ -172,7 +186,7 @@ def improvement_table(group: Group, name: str) -> Table:
     variants = tuple(group.scores)
     rows = [((one,), tuple(_chance(pairs.get((one, other))) for other in variants)) for one in variants]
     notes = (
-        f"The probability that a run of the row scores above a run of the column, {group.seeds} seeds per cell, over "
+        f"The probability that a run of the row scores above a run of the column, {group.seeds} per cell, over "
         f"{_named(group.tasks)}; ties count half.",
     )
     title = f"{spelt_agent(group.agent)}: {group.name}, probability of improvement over ..."

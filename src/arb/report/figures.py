@@ -148,7 +148,7 @@ def aggregate_intervals(results: Results, group: Group) -> Figure:
             _interval(axes, place, found[name], style[variant]["color"])
         axes.set_title(name, fontsize=10, color=INK, loc="left")
         _rows(axes, list(computed))
-    figure.suptitle(f"{spelt_agent(group.agent)}: {plain(group.name)}, {group.seeds} seeds per cell", **TITLE)
+    figure.suptitle(f"{spelt_agent(group.agent)}: {plain(group.name)}, {group.seeds} per cell", **TITLE)
     return figure
 
 

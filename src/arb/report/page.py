@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from arb.buffer.errors import DataError
+from arb.buffer.wholefile import whole
 from arb.report.cells import Results, gather
 from arb.report.comparison import Group, groups, tables
 from arb.report.figures import figures, rendered
@@ -96,11 +97,8 @@ def write_files(out: Path, content: Mapping[str, bytes], listing: str | None = N
     before = _listed(out / listing) if listing else []
     names = json.dumps(sorted(content), indent=1).encode()
     for name, data in {**content, **({listing: names} if listing else {})}.items():
-        path = out / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.unfinished")
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
+        with whole(out / name) as unfinished:
+            unfinished.write_bytes(data)
     for name in before:
         if name not in content:
             (out / name).unlink(missing_ok=True)

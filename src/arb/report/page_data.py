@@ -182,7 +182,7 @@ def _group(group: Group) -> dict[str, Any]:
         low, high = (_numbers(side) for side in band) if band else (None, None)
         y = _numbers(statistics.profile(scores, thresholds))
         profile.append({"variant": variant, "x": _numbers(thresholds), "y": y, "low": low, "high": high})
-    about = f"{', '.join(group.tasks)}; {group.seeds} seeds per cell, last evaluations."
+    about = f"{', '.join(group.tasks)}; {group.seeds} per cell, last evaluations."
     return {
         "agent": spelt_agent(group.agent), "name": group.name, "about": about, "normalised": group.normalised,
         "aggregates": by_statistic, "hero": hero, "improvements": better, "profile": profile,

@@ -14,7 +14,7 @@ from arb.report.cells import Cell, Results, gather, spelt_agent
 from arb.report.comparison import entry
 from arb.report.figures import PALE, TITLE, banded, plain, short, styles, tidy
 from arb.report.paper_tables import about_ours
-from arb.report.runs import Runs
+from arb.report.runs import Run, Runs
 from arb.report.tables import Entry, Table
 
 HOPPERS = tuple(f"hopper-{quality}-v2" for quality in ("random", "medium-replay", "medium", "medium-expert"))
@@ -25,17 +25,23 @@ class Chosen(NamedTuple):
 
     results: Results
     as_paper: bool
-    """Whether they are on the paper's agent and tasks; where it has none of those, on whatever there is."""
+    """Whether they are on the paper's agent and tasks; where we have none of those, on whatever there is."""
     said: str
 
 
-def _chosen(results: Results, agent: str, tasks: Sequence[str], strategy: str | None = None) -> Chosen:
-    runs = [run for run in results.runs.all if run.curves and strategy in (None, run.strategy)]
+def _chosen(results: Results, agent: str, tasks: Sequence[str], leaf: str | None = None) -> Chosen:
+    """Ours for an analysis of a setting of ARB, or of all strategies; elsewhere only where the setting varies."""
+    runs = [run for run in results.runs.all if run.curves and (leaf is None or run.strategy == "arb")]
     same = [run for run in runs if run.agent == agent and run.task in tasks]
+    others = [run for run in runs if leaf is None or len(_values(runs, run, leaf)) > 1]
     said = f"The paper shows {spelt_agent(agent)} on {', '.join(tasks)}."
-    if runs and not same:
+    if others and not same:
         said += " Ours are on other tasks or agents."
-    return Chosen(gather(Runs(results.runs.paths, tuple(same or runs))), bool(same) or not runs, said)
+    return Chosen(gather(Runs(results.runs.paths, tuple(same or others))), bool(same) or not others, said)
+
+
+def _values(runs: Sequence[Run], like: Run, leaf: str) -> set[str]:
+    return {str(run.config.get(leaf)) for run in runs if (run.agent, run.task) == (like.agent, like.task)}
 
 
 def online_ratio(results: Results) -> tuple[Table, Figure | None]:
@@ -68,7 +74,7 @@ def trajectory(results: Results) -> tuple[Table, Figure | None]:
     """ARB that weighs trajectories, and ARB that weighs transitions."""
     known = {"trajectory": published.detailed()["calql", "antmaze-large-play-v2", "arb"]}
     claim = "It says that transitions draw more online data and end in lower scores."
-    chosen = _chosen(results, "calql", ("antmaze-large-play-v2",), "arb")
+    chosen = _chosen(results, "calql", ("antmaze-large-play-v2",), "replay.level")
     return _ablation("trajectory", "replay.level", chosen, known, claim, "ARB by trajectory and by transition")
 
 
@@ -76,7 +82,7 @@ def temperature(results: Results) -> tuple[Table, Figure | None]:
     """ARB's temperature."""
     known = {0.5: published.detailed()["pex", "antmaze-large-diverse-v2", "arb"]}
     claim = "It tests four temperatures without naming them, and says that a lower one draws online data sooner."
-    chosen = _chosen(results, "pex", ("antmaze-large-diverse-v2",), "arb")
+    chosen = _chosen(results, "pex", ("antmaze-large-diverse-v2",), "replay.temperature")
     return _ablation("temperature", "replay.temperature", chosen, known, claim, "ARB's temperature λ")
 
 
@@ -111,7 +117,7 @@ def _ablation(
 
 def clip(results: Results) -> tuple[Table, Figure | None]:
     """ARB's clipping bounds, each varied while the other keeps its default."""
-    chosen, _, said = _chosen(results, "pex", ("antmaze-large-diverse-v2",), "arb")
+    chosen, _, said = _chosen(results, "pex", ("antmaze-large-diverse-v2",), "replay.clip")
     where = list(dict.fromkeys((cell.agent, cell.task) for cell in chosen.cells))
     own: dict[tuple[str, float, tuple[str, str]], Cell] = {}
     for cell in chosen.cells:
@@ -130,7 +136,7 @@ def clip(results: Results) -> tuple[Table, Figure | None]:
         if bound == "high" and printed.value is not None:
             printed = replace(printed, mark="†")
         entries = (printed, *(entry(cell.values("last")) if cell else Entry() for cell in cells))
-        rows.append((({"low": "lower p̲", "high": "upper p̄"}[bound], f"{value:g}"), entries))
+        rows.append((({"low": "lower", "high": "upper"}[bound], f"{value:g}"), entries))
     notes = (
         said,
         "† The likelihood of the paper's appendix, a standard normal density averaged over action dimensions, is never "

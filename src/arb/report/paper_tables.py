@@ -9,7 +9,7 @@ import numpy as np
 
 from arb.report import published
 from arb.report.cells import STRATEGIES, Cell, Results, spelt_agent
-from arb.report.comparison import entry, steps_of
+from arb.report.comparison import counted_seeds, entry, steps_of
 from arb.report.tables import Entry, Table, with_best
 
 Contradictions = Mapping[tuple[str, str, str], published.Contradiction]
@@ -43,9 +43,8 @@ def about_ours(cells: Iterable[Cell | None]) -> str:
     theirs = f"the paper has {published.SEEDS} seeds of {published.STEPS:,} updates offline and as many steps online"
     if not found:
         return f"None of our runs belongs here; {theirs}."
-    counts = [len(cell.runs) for cell in found]
-    seeds = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    return f"Ours: {seeds} seeds (in parentheses) of {steps_of(found)}, last evaluation; {theirs}."
+    seeds = counted_seeds(len(cell.runs) for cell in found)
+    return f"Ours: {seeds} (in parentheses) of {steps_of(found)}, last evaluation; {theirs}."
 
 
 # ---- one algorithm --------------------------------------------------------------------------------------------------

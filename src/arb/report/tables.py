@@ -26,15 +26,15 @@ class Entry:
     """A footnote's sign."""
     digits: int = 1
 
-    def shown(self, plus_minus: str = "±", dash: str = "–", missing: str = "—") -> str:
+    def shown(self) -> str:
         """The number, its uncertainty and its seeds."""
         if self.value is None:
-            return missing + self.mark
+            return "—" + self.mark
         text = f"{self.value:.{self.digits}f}"
         if self.spread is not None:
-            text += f" {plus_minus} {self.spread:.{self.digits}f}"
+            text += f" ± {self.spread:.{self.digits}f}"
         if self.low is not None and self.high is not None:
-            text += f" [{self.low:.{self.digits}f}{dash if self.low >= 0 else ' to '}{self.high:.{self.digits}f}]"
+            text += f" [{self.low:.{self.digits}f}{'–' if self.low >= 0 else ' to '}{self.high:.{self.digits}f}]"
         return text + self.mark + (f" ({self.n})" if self.n is not None else "")
 
 
@@ -87,7 +87,7 @@ class Table:
         """For a paper (booktabs); the best of a row is bold."""
 
         def number(entry: Entry) -> str:
-            text = entry.shown(r"$\pm$", "--", "---").replace("†", r"$^\dagger$").replace("‡", r"$^\ddagger$")
+            text = _tex(entry.shown())
             return rf"\textbf{{{text}}}" if entry.best else text
 
         layout = "l" * len(self.corner) + "r" * len(self.columns)
@@ -132,7 +132,7 @@ def _piped(cells: Iterable[str]) -> str:
 _TEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "λ": r"$\lambda$", "<": r"$<$", ">": r"$>$",
-    "†": r"$^\dagger$", "‡": r"$^\ddagger$", "—": "---", "–": "--", "±": r"$\pm$",
+    "†": r"$^\dagger$", "§": r"\S{}", "‡": r"$^\ddagger$", "—": "---", "–": "--", "±": r"$\pm$",
 }  # fmt: skip
 
 

@@ -146,7 +146,7 @@ function painted(plot, s) {
       drawn("text", { x: s.left - 7, y: s.y(value) + 4, "text-anchor": "end",
         text: plot.percent ? number(value, true) : short(value) }));
   }
-  for (const value of ticks(s.x0, s.x1, Math.max(2, Math.floor(s.width / 90)))) {
+  for (const value of ticks(s.x0, s.x1, Math.max(3, Math.floor(s.width / 75)))) {
     svg.append(drawn("text", { x: s.x(value), y: s.bottom + 16, "text-anchor": "middle", text: short(value) }));
   }
   if (plot.switchAt !== undefined && plot.switchAt > s.x0 && plot.switchAt < s.x1) {

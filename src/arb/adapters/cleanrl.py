@@ -1,0 +1,178 @@
+"""A replay buffer in the shape that CleanRL's scripts and their many descendants use, without importing any host.
+
+rb = ReplayBuffer(args.buffer_size, envs.single_observation_space, envs.single_action_space, device,
+                  n_envs=args.num_envs, handle_timeout_termination=False, sampler=OnPolicy(0.5), seed=args.seed)
+rb.load(dataset)
+rb.add(obs, real_next_obs, actions, rewards, terminations, infos)
+rb.refresh(actor)
+data = rb.sample(args.batch_size)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arb.adapters.seeding import seed_sequence
+from arb.buffer.batch import Obs
+from arb.buffer.borders import Rule
+from arb.buffer.likelihood import Likelihood, categorical_score, tanh_gaussian_score
+from arb.buffer.replay import Loaded
+from arb.buffer.replay import ReplayBuffer as OurBuffer
+from arb.buffer.samplers import Sampler
+
+Infos = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""What came with a step: one dict for all environments (Gymnasium), or one each (older scripts)."""
+
+
+class Samples(NamedTuple):
+    """A batch with the field names of those scripts, as torch tensors, or NumPy arrays without a device."""
+
+    observations: Any
+    actions: Any
+    next_observations: Any
+    dones: Any
+    """1 where the task ended, of shape (n, 1)."""
+    rewards: Any
+    """Of shape (n, 1)."""
+
+
+class ReplayBuffer:
+    """`arb.ReplayBuffer` behind the calls of CleanRL's scripts; `buffer` is the one within, with all it can do.
+
+    Args:
+        buffer_size: rows of the ring.
+        observation_space: taken for the sake of the signature; what is stored follows the first observations.
+        action_space: its bounds are those of the actions; without bounds, actions are discrete.
+        device: where sampled tensors go, any name torch knows, or "auto"; None gives NumPy arrays.
+        n_envs: environments that step together.
+        optimize_memory_usage: taken for the sake of the signature; no observation is ever stored twice.
+        handle_timeout_termination: whether a `done` that its info calls a time limit is no end of the task. Scripts
+            that hand over `terminations` never have such.
+        sampler: the strategy; ARB with its defaults if not given.
+        seed: of the draws. If not given, it comes from NumPy's global stream, which the scripts seed.
+        borders: where trajectories of loaded data end, see `arb.buffer.borders`.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: Any,  # noqa: ARG002
+        action_space: Any,
+        device: Any = None,
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,  # noqa: ARG002
+        handle_timeout_termination: bool = True,
+        *,
+        sampler: Sampler | None = None,
+        seed: int | None = None,
+        borders: Rule = "resets",
+    ):
+        self._bounds = (action_space.low, action_space.high) if hasattr(action_space, "low") else None
+        self.buffer = OurBuffer(
+            buffer_size, sampler, seed=seed_sequence(seed), borders=borders, action_bounds=self._bounds
+        )
+        self.n_envs, self.handle_timeout_termination = n_envs, handle_timeout_termination
+        self._torch, self.device = _torch_and_device(device)
+
+    def __len__(self) -> int:
+        return len(self.buffer)
+
+    def load(self, dataset: Mapping[str, Any]) -> Loaded:
+        """Append offline data: a dict of arrays with D4RL's keys."""
+        return self.buffer.load(dataset)
+
+    def add(
+        self,
+        obs: Obs,
+        next_obs: Obs,
+        actions: ArrayLike,
+        rewards: ArrayLike,
+        dones: ArrayLike,
+        infos: Infos,
+        *,
+        truncations: ArrayLike | None = None,
+        valid: ArrayLike | None = None,
+    ) -> None:
+        """One step of every environment.
+
+        Args:
+            obs: the observations before the step.
+            next_obs: those after it; at the end of an episode the final one, not the first of the next.
+            actions: the actions taken, on the environment's scale.
+            rewards: the rewards.
+            dones: whether each task ended (`terminations`).
+            infos: what the environments said. Where they name a final observation or a time limit, the episode ended.
+            truncations: whether each episode was cut off, if you would rather say so than have it read from `infos`.
+            valid: False for a step that is a reset and no step, as Gymnasium's next-step autoreset makes them.
+        """
+        ended = np.asarray(dones, bool).reshape(-1)
+        cut = _cut_off(infos, len(ended)) if truncations is None else np.asarray(truncations, bool)
+        if self.handle_timeout_termination and not isinstance(infos, Mapping):
+            ended = ended & ~cut
+        self.buffer.add_batch(obs, actions, rewards, next_obs, ended, cut & ~ended, valid=valid)
+
+    def refresh(self, actor: Callable[[Any], Any], likelihood: Likelihood = "standard") -> None:
+        """Weigh the rows anew under the current policy.
+
+        `actor(obs)` gives mean and log standard deviation before tanh, or logits where actions are discrete: the
+        `Actor` of the scripts does. For any other policy use `rb.buffer.refresh(score)`.
+        """
+
+        def policy(obs: Any) -> Any:
+            with self._torch.no_grad() if self._torch else nullcontext():
+                return actor(self._out(obs))
+
+        if self._bounds is None:
+            self.buffer.refresh(categorical_score(policy, likelihood))
+        else:
+            self.buffer.refresh(tanh_gaussian_score(policy, likelihood, low=self._bounds[0], high=self._bounds[1]))
+
+    def sample(self, batch_size: int) -> Samples:
+        """A batch, drawn by the strategy."""
+        batch = self.buffer.sample(batch_size)
+        columns = (
+            batch.obs,
+            batch.action.reshape(batch_size, -1),
+            batch.next_obs,
+            1.0 - batch.discount[:, None],
+            batch.reward[:, None],
+        )
+        return Samples(*(self._out(column) for column in columns))
+
+    def stats(self) -> dict[str, float]:
+        """Figures about the sampling distribution, such as `online_share`; docs/buffer.md explains them."""
+        return self.buffer.stats()
+
+    def _out(self, column: Any) -> Any:
+        if isinstance(column, dict):
+            return {key: self._out(values) for key, values in column.items()}
+        return column if self._torch is None else self._torch.as_tensor(column, device=self.device)
+
+
+def _torch_and_device(device: Any) -> tuple[Any, Any]:
+    if device is None:
+        return None, None
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch, torch.device(device)
+
+
+def _cut_off(infos: Infos, n: int) -> NDArray[np.bool_]:
+    """Which episodes ended by a time limit, as far as the infos tell.
+
+    Gymnasium's vector environments give the final observation of those that ended, under a name that has changed, and
+    a mask beside it.
+    """
+    if not isinstance(infos, Mapping):
+        return np.array([info.get("TimeLimit.truncated", False) for info in infos], bool)
+    for name in ("_final_obs", "_final_observation"):
+        if name in infos:
+            return np.asarray(infos[name], bool)
+    return np.zeros(n, bool)

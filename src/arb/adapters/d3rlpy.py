@@ -1,0 +1,286 @@
+"""ARB inside d3rlpy: its replay buffer with a strategy of ours, and the callback that refreshes it.
+
+    buffer = create_replay_buffer(100_000, arb.OnPolicy(temperature=0.5), episodes=dataset.episodes, seed=0)
+    calql.fit(buffer, n_steps=10_000)
+    calql.fit_online(env, buffer=buffer, callback=RefreshCallback(buffer))
+
+Episodes, transition pickers and mini-batches stay the host's. Only which (episode, step) comes next is ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from arb.buffer.batch import Array
+from arb.buffer.errors import DataError
+from arb.buffer.ledger import Ints
+from arb.buffer.likelihood import (
+    Likelihood,
+    as_numpy,
+    categorical_log_likelihood,
+    gaussian_log_likelihood,
+    tanh_gaussian_log_likelihood,
+)
+from arb.buffer.rows import Rows
+from arb.buffer.samplers import Sampler, State
+from arb.buffer.scoring import CHUNK
+from arb.buffer.statefile import flattened
+
+try:
+    import d3rlpy
+    import h5py
+    import torch
+    from d3rlpy.dataset import FrameStackTransitionPicker, TransitionMiniBatch
+    from d3rlpy.dataset.utils import stack_observations
+    from d3rlpy.models.torch.policies import CategoricalPolicy, NormalPolicy
+    from d3rlpy.torch_utility import convert_to_torch_recursively
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"arb.adapters.d3rlpy needs {missing.name}: pip install 'arb-rl[d3rlpy]'", name=missing.name
+    ) from None
+
+GAUSSIAN = (d3rlpy.algos.IQL, d3rlpy.algos.AWAC, d3rlpy.algos.CRR)
+"""Algorithms whose policy is a Gaussian around the squashed mean; all others squash the sample."""
+
+_GROUP = "arb"
+
+
+class Ring(d3rlpy.dataset.BufferProtocol):
+    """The last `limit` transitions as d3rlpy's buffers hold them, pairs of an episode and a step, drawn by a strategy.
+
+    Args:
+        limit: transitions to keep.
+        sampler: the strategy; ARB with its defaults if not given.
+        seed: of everything random here.
+    """
+
+    def __init__(self, limit: int, sampler: Sampler | None = None, seed: int | None = None):
+        self.rows = Rows(limit, sampler, seed)
+        self._step = np.zeros(limit, np.int64)
+        self._episode: dict[int, Any] = {}  # by run
+        self._writing: Any = None
+
+    def append(self, episode: Any, index: int) -> None:
+        """One more step of the episode that is being written: an online row."""
+        if episode is not self._writing:
+            self.close()
+        self._writing = episode
+        self._enter(*self.rows.append([0]), episode, index)
+
+    def append_whole(self, episode: Any) -> None:
+        """A complete episode of past experience: offline rows."""
+        steps = episode.transition_count
+        if steps:
+            self._enter(*self.rows.extend([steps]), episode, np.arange(steps))
+
+    def close(self) -> None:
+        """The episode being written is over."""
+        self._writing = None
+        self.rows.close(0)
+
+    def _enter(self, rows: Ints, runs: Ints, episode: Any, steps: Any) -> None:
+        self._step[rows] = steps
+        run = int(runs[0])
+        if self._episode.get(run) is not episode:
+            living = set(self.rows.ledger.living_runs().number.tolist())
+            self._episode = {run: held for run, held in self._episode.items() if run in living}
+            self._episode[run] = episode
+
+    @property
+    def episodes(self) -> list[Any]:
+        """The episodes with transitions here, the oldest first."""
+        runs = self.rows.ledger.living_runs()
+        ordered = [self._episode[run] for run in runs.number[np.argsort(runs.first)].tolist()]
+        return list({id(episode): episode for episode in ordered}.values())
+
+    @property
+    def transition_count(self) -> int:
+        """Transitions here."""
+        return len(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int) -> tuple[Any, int]:
+        return self._episode[int(self.rows.ledger.run[row])], int(self._step[row])
+
+    def columns(self, rows: Ints | slice) -> tuple[Any, Array]:
+        """The observations and actions in these rows, as they are stored."""
+        runs, steps = self.rows.ledger.run[rows], self._step[rows]
+        cuts = np.flatnonzero(np.diff(runs)) + 1
+        pieces = [
+            (self._episode[int(run[0])], step)
+            for run, step in zip(np.split(runs, cuts), np.split(steps, cuts), strict=True)
+        ]
+        actions = np.concatenate([episode.actions[step] for episode, step in pieces])
+        first = pieces[0][0].observations
+        if isinstance(first, np.ndarray):
+            return np.concatenate([episode.observations[step] for episode, step in pieces]), actions
+        parts = range(len(first))
+        return [np.concatenate([episode.observations[i][step] for episode, step in pieces]) for i in parts], actions
+
+    def restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
+        """Take over the weights of a saved ring that held the same transitions."""
+        held = [self[row] for row in self._in_order()]
+        self.rows.restore(header, parts)
+        if len(held) != len(self.rows):
+            raise DataError(
+                f"the file has weights of {len(self.rows)} transitions, but {len(held)} were loaded from it"
+            )
+        order = self._in_order()
+        self._step[order] = [step for _, step in held]
+        self._episode = {int(self.rows.ledger.run[row]): episode for row, (episode, _) in zip(order, held, strict=True)}
+        self.close()
+
+    def _in_order(self) -> Ints:
+        ledger = self.rows.ledger
+        return np.arange(ledger.oldest, ledger.head) % ledger.capacity
+
+
+class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
+    """d3rlpy's replay buffer over a `Ring`; `create_replay_buffer` makes both.
+
+    Episodes given to the constructor or to `append_episode` are past experience, steps given to `append` are new.
+    `dump` writes the weights into the host's file, beside the episodes, and `load` continues with them.
+    """
+
+    _buffer: Ring
+
+    def __init__(self, buffer: Ring, *args: Any, **kwargs: Any):
+        if not isinstance(buffer, Ring):
+            raise DataError(f"this buffer needs arb.adapters.d3rlpy.Ring to hold its rows, not {type(buffer).__name__}")
+        super().__init__(buffer, *args, **kwargs)
+        self.refreshed_at: int | None = None
+
+    @property
+    def rows(self) -> Rows:
+        """Trajectories, origins and weights of the transitions."""
+        return self._buffer.rows
+
+    def append_episode(self, episode: Any) -> None:
+        """Past experience."""
+        self._buffer.append_whole(episode)
+
+    def clip_episode(self, terminated: bool) -> None:
+        """The episode being written is over."""
+        super().clip_episode(terminated)
+        self._buffer.close()
+
+    def sample_transition(self) -> Any:
+        """One transition, drawn by the strategy."""
+        return self._picked(self.rows.draw(1))[0]
+
+    def sample_transition_batch(self, batch_size: int) -> Any:
+        """A mini-batch, drawn by the strategy with replacement."""
+        return TransitionMiniBatch.from_transitions(self._picked(self.rows.draw(batch_size)))
+
+    def _picked(self, rows: Ints) -> list[Any]:
+        return [self._transition_picker(*self._buffer[row]) for row in rows.tolist()]
+
+    def refresh(self, algo: Any, *, likelihood: Likelihood = "standard", chunk: int = CHUNK) -> None:
+        """Weigh the transitions anew, by what the policy of `algo` would do now."""
+
+        def score(rows: Ints | slice) -> Array:
+            obs, action = self._buffer.columns(rows)
+            if isinstance(self._transition_picker, FrameStackTransitionPicker):
+                obs = stack_observations([t.observation for t in self._picked(np.arange(len(self._buffer))[rows])])
+            return policy_log_likelihood(algo, obs, action, likelihood)
+
+        self.rows.refresh(score, chunk=chunk)
+        self.refreshed_at = self.rows.ledger.head
+
+    def stats(self) -> dict[str, float]:
+        """Figures about the sampling distribution; docs/buffer.md explains them."""
+        return self.rows.stats()
+
+    def dump(self, f: BinaryIO) -> None:
+        """Write the episodes as the host does, and the weights into the same file."""
+        super().dump(f)
+        header, parts = self.rows.state()
+        with h5py.File(f, "r+") as file:
+            group = file.create_group(_GROUP)
+            group.attrs["header"] = json.dumps({**header, "refreshed_at": self.refreshed_at})
+            for name, array in flattened(parts).items():
+                group.create_dataset(name, data=array)
+
+    @classmethod
+    def load(cls, f: BinaryIO, buffer: Ring, *args: Any, **kwargs: Any) -> ReplayBuffer:
+        """Read what `dump` wrote, here or in the host's own class; the latter has no weights, and all of it is past."""
+        loaded: ReplayBuffer = super().load(f, buffer, *args, **kwargs)
+        with h5py.File(f, "r") as file:
+            if _GROUP in file:
+                header = json.loads(file[_GROUP].attrs["header"])
+                parts = {part: {key: array[()] for key, array in group.items()} for part, group in file[_GROUP].items()}
+                buffer.restore(header, parts)
+                loaded.refreshed_at = header["refreshed_at"]
+        return loaded
+
+
+def create_replay_buffer(
+    limit: int,
+    sampler: Sampler | None = None,
+    *,
+    episodes: Sequence[Any] | None = None,
+    env: Any = None,
+    seed: int | None = None,
+    **kwargs: Any,
+) -> ReplayBuffer:
+    """A replay buffer as `d3rlpy.dataset.create_fifo_replay_buffer` makes it, with a strategy.
+
+    Args:
+        limit: transitions to keep; the oldest make way.
+        sampler: the strategy; ARB with its defaults if not given.
+        episodes: past experience.
+        env: for the shapes of observations and actions, if there are no episodes.
+        seed: of everything random here.
+        kwargs: what else the host's `ReplayBuffer` takes, such as a `transition_picker`.
+    """
+    return ReplayBuffer(Ring(limit, sampler, seed), episodes=episodes, env=env, **kwargs)
+
+
+class RefreshCallback:
+    """Refreshes a buffer whenever `every` transitions were added: `fit_online(env, buffer, callback=...)`.
+
+    Args:
+        buffer: the buffer that is being filled.
+        every: steps from one refresh to the next.
+        likelihood: see `arb.buffer.likelihood`.
+    """
+
+    def __init__(self, buffer: ReplayBuffer, *, every: int = 1000, likelihood: Likelihood = "standard"):
+        self.buffer, self.every, self.likelihood = buffer, every, likelihood
+
+    def __call__(self, algo: Any, epoch: int, total_step: int) -> None:  # noqa: ARG002 - the host's signature
+        """Refresh if it is time."""
+        since = self.buffer.refreshed_at
+        if since is None or self.buffer.rows.ledger.head - since >= self.every:
+            self.buffer.refresh(algo, likelihood=self.likelihood)
+
+
+def policy_log_likelihood(algo: Any, obs: Any, action: Array, likelihood: Likelihood = "standard") -> Array:
+    """How likely stored actions are under the policy of an algorithm, after its scalers."""
+    policy = getattr(getattr(algo.impl, "modules", None), "policy", None)
+    if not isinstance(policy, NormalPolicy | CategoricalPolicy):
+        raise DataError(
+            f"ARB reads how likely stored actions are, and {type(algo).__name__} has no policy that could tell (it is "
+            "deterministic, or not built yet): use SAC, CQL, Cal-QL, IQL or AWAC, or a strategy that does not ask the "
+            "policy (arb.Uniform, arb.Mixed)"
+        )
+    x = convert_to_torch_recursively(obs, algo.impl.device)
+    if algo.observation_scaler:
+        x = algo.observation_scaler.transform(x)
+    algo.impl.modules.set_eval()
+    with torch.no_grad():
+        out = policy(x)
+    if isinstance(policy, CategoricalPolicy):
+        return categorical_log_likelihood(action.reshape(len(action)), as_numpy(out.logits), likelihood)
+    if algo.action_scaler:
+        action = algo.action_scaler.transform_numpy(action)
+    log_std = as_numpy(out.logstd)
+    if isinstance(algo, GAUSSIAN):
+        return gaussian_log_likelihood(action, as_numpy(out.squashed_mu), log_std, likelihood)
+    return tanh_gaussian_log_likelihood(action, as_numpy(out.mu), log_std, likelihood)

@@ -1,0 +1,243 @@
+"""ARB inside Stable-Baselines3: its replay buffers with a strategy of ours, and the callback that refreshes them.
+
+    model = SAC("MlpPolicy", env, replay_buffer_class=ReplayBuffer, replay_buffer_kwargs={"sampler": OnPolicy(0.5)})
+    model.replay_buffer.preload(dataset)
+    model.learn(100_000, callback=RefreshCallback())
+
+The host keeps its columns; `arb.adapters.sb3_columns` says which row of ours is where in them.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from arb.adapters.sb3_columns import by_row, named, one_environment_wide, refuse_misfit, write
+from arb.adapters.seeding import seed_sequence
+from arb.buffer.batch import Array
+from arb.buffer.borders import Rule, differs
+from arb.buffer.dataset import check_dataset, unwrapped
+from arb.buffer.errors import DataError
+from arb.buffer.ledger import Ints
+from arb.buffer.likelihood import Likelihood, Score, tanh_gaussian_score
+from arb.buffer.onpolicy import OnPolicy
+from arb.buffer.replay import Loaded
+from arb.buffer.rows import Rows
+from arb.buffer.samplers import Sampler
+from arb.buffer.trajectories import usable_trajectories
+
+try:
+    import torch
+    from stable_baselines3.common import buffers
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.utils import obs_as_tensor
+except ModuleNotFoundError as missing:
+    name = missing.name
+    raise ModuleNotFoundError(f"arb.adapters.sb3 needs {name}: pip install 'arb-rl[sb3]'", name=name) from None
+
+PATIENCE = 10_000
+"""Online steps without any refresh after which a strategy that lives on refreshes says so."""
+
+
+class ReplayBuffer(buffers.ReplayBuffer):
+    """The host's replay buffer, drawn from by one of our strategies.
+
+    Arguments other than these are the host's. `optimize_memory_usage` is refused: it keeps no next observation of its
+    own for the oldest position, and a strategy may draw any row.
+
+    Args:
+        sampler: the strategy; ARB with its defaults if not given. The buffer works on a copy of it.
+        seed: of the draws. If not given, it comes from the `seed` of the model.
+        borders: where trajectories of preloaded data end, see `arb.buffer.borders`.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        sampler: Sampler | None = None,
+        seed: int | None = None,
+        borders: Rule = "resets",
+        optimize_memory_usage: bool = False,
+        **kwargs: Any,
+    ):
+        if optimize_memory_usage:
+            raise ValueError(
+                "optimize_memory_usage=True does not go with arb's buffer, which may draw any row, also the oldest, "
+                "whose next observation would then be overwritten: leave it False"
+            )
+        super().__init__(*args, **kwargs)
+        self._seeds = seed_sequence(seed)
+        self._strategy = OnPolicy() if sampler is None else sampler
+        self._borders: Rule = borders
+        self._begin()
+
+    def _begin(self) -> None:
+        # A copy, because the model keeps the sampler it was given and writes it into every file it saves.
+        self.rows = Rows(self.buffer_size * self.n_envs, copy.deepcopy(self._strategy), self._seeds)
+        self._refreshed_at: int | None = None
+        self._patience = PATIENCE if self.asks_policy else math.inf
+
+    def reset(self) -> None:
+        """Forget everything."""
+        super().reset()
+        self._begin()
+
+    @property
+    def asks_policy(self) -> bool:
+        """Whether the strategy wants to know how likely stored actions are under the current policy."""
+        return type(self._strategy).request is not Sampler.request
+
+    @property
+    def steps_since_refresh(self) -> float:
+        """Steps added since the last refresh; infinitely many before the first."""
+        return math.inf if self._refreshed_at is None else self.rows.ledger.head - self._refreshed_at
+
+    # ---- experience in ------------------------------------------------------------------------------------------
+
+    def add(self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: list[Any]) -> None:
+        """One step of every environment, as the host hands it over.
+
+        A step that does not start where the last one led begins a trajectory: the host resets its environments
+        without a word each time `learn` is called.
+        """
+        before, here = self.pos - 1, self.pos
+        super().add(obs, next_obs, action, reward, done, infos)
+        reached = {key: column[before] for key, column in named(self.next_observations).items()}
+        starts = {key: column[here] for key, column in named(self.observations).items()}
+        for env in np.flatnonzero(differs(reached, starts)):
+            self.rows.close(int(env))
+        self.rows.append(range(self.n_envs), ends=self.dones[here] > 0)
+        self._patience -= self.n_envs
+        if self._patience <= 0:
+            self._patience = math.inf
+            warnings.warn(
+                f"{PATIENCE} steps and no refresh: all rows are drawn alike. Pass arb.adapters.sb3.RefreshCallback() "
+                "to learn(callback=...), or call refresh of the buffer yourself. (Said once.)",
+                stacklevel=2,
+            )
+
+    def preload(self, dataset: Mapping[str, Any], *, online: bool = False) -> Loaded:
+        """Append a dataset: a dict of arrays with D4RL's keys, see `arb.buffer.dataset.check_dataset`.
+
+        Actions are those of the environment; they are brought to the host's scale, [-1, 1], here. With n environments
+        the host stores rows n at a time, so up to n - 1 rows at the end of the dataset are dropped.
+        """
+        data = check_dataset(dataset)
+        refuse_misfit(self, data)
+        past = usable_trajectories(data, self._borders, gamma=1.0, failure_reward=None)
+        total = int(past.lengths.sum())
+        rows, capacity = total - total % self.n_envs, self.buffer_size * self.n_envs
+        if rows > capacity:
+            raise DataError(
+                f"the dataset has {rows} rows but the buffer a capacity of {capacity}: make buffer_size larger "
+                "(offline rows plus online steps keeps everything), or load less"
+            )
+        lengths = np.diff(np.minimum(np.cumsum(past.lengths), rows), prepend=0)
+        lengths = lengths[lengths > 0]
+        if rows:
+            places, _ = self.rows.extend(lengths, online=online)
+            write(self, past, places)
+            head = self.rows.ledger.head
+            self.pos, self.full = head // self.n_envs % self.buffer_size, head >= capacity
+        return Loaded(rows, len(lengths), past.dropped + total - rows)
+
+    # ---- batches out --------------------------------------------------------------------------------------------
+
+    def refresh(self, score: Score | None = None, env: Any = None) -> None:
+        """Weigh the rows anew under the current policy.
+
+        Args:
+            score: `(obs, action) -> log-likelihood per row`, of actions in [-1, 1]; see `actor_score`. Strategies that
+                do not ask the policy need none.
+            env: the VecNormalize the model trains with, if it does; the score then gets normalised observations.
+        """
+        obs, action = {key: by_row(column) for key, column in named(self.observations).items()}, by_row(self.actions)
+
+        def score_rows(rows: Ints | slice) -> Any:
+            if score is None:
+                raise TypeError(f"{type(self._strategy).__name__} asks the policy: refresh needs a score")
+            chosen = unwrapped({key: column[rows] for key, column in obs.items()})
+            return score(self._normalize_obs(chosen, env), action[rows])
+
+        self._refuse_rows_unknown()
+        self.rows.refresh(score_rows)
+        self._refreshed_at, self._patience = self.rows.ledger.head, math.inf
+
+    def sample(self, batch_size: int, env: Any = None) -> Any:
+        """A batch as the host's, of rows that the strategy chose."""
+        self._refuse_rows_unknown()
+        return one_environment_wide(self)._get_samples(self.rows.draw(batch_size), env=env)
+
+    def _refuse_rows_unknown(self) -> None:
+        if self.size() * self.n_envs != len(self.rows):
+            raise DataError(
+                f"the buffer holds {self.size() * self.n_envs} rows, but {len(self.rows)} came in through add or "
+                "preload: fill it with preload(dataset), not by writing to its arrays, so that trajectories are known"
+            )
+
+
+class DictReplayBuffer(ReplayBuffer, buffers.DictReplayBuffer):
+    """The same for observations that are dicts."""
+
+
+class RefreshCallback(BaseCallback):
+    """Refreshes the buffer between collecting and training, and logs what it does as `arb/...`.
+
+    Args:
+        every: environment steps from one refresh to the next; the first comes as soon as the first steps are there.
+        likelihood: which log-likelihood of the actor to use, see `arb.buffer.likelihood`.
+        score: one of your own instead, `(obs, action) -> log-likelihood per row`, of actions in [-1, 1].
+        verbose: as for the host's callbacks.
+    """
+
+    def __init__(
+        self, every: int = 1000, *, likelihood: Likelihood = "standard", score: Score | None = None, verbose: int = 0
+    ):
+        super().__init__(verbose)
+        self.every, self.likelihood = every, likelihood
+        self._given = score
+
+    def _init_callback(self) -> None:
+        buffer = self.model.replay_buffer
+        if not isinstance(buffer, ReplayBuffer):
+            raise TypeError(
+                f"RefreshCallback needs a model with replay_buffer_class=arb.adapters.sb3.ReplayBuffer (or "
+                f"DictReplayBuffer), not {type(buffer).__name__}"
+            )
+        own = self._given is None and buffer.asks_policy
+        self._score = actor_score(self.model, self.likelihood) if own else self._given
+
+    def _on_rollout_end(self) -> None:
+        buffer = self.model.replay_buffer
+        if buffer.steps_since_refresh < self.every:
+            return
+        buffer.refresh(self._score, self.model.get_vec_normalize_env())
+        for name, value in buffer.rows.stats().items():
+            self.logger.record(f"arb/{name}", value)
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def actor_score(model: Any, likelihood: Likelihood = "standard") -> Score:
+    """How likely actions in [-1, 1] are under the actor of a model: SAC, or another with SAC's kind of actor."""
+    if not hasattr(getattr(model, "actor", None), "get_action_dist_params"):
+        raise TypeError(
+            f"{type(model).__name__} has no stochastic policy, so ARB cannot ask how likely an action is under it: use "
+            "SAC, or a strategy that does not ask (arb.Uniform, arb.Mixed), or give a score of your own"
+        )
+
+    def policy(obs: Any) -> tuple[Any, Any]:
+        actor = model.actor
+        actor.set_training_mode(False)  # as the host does before it acts; its train() switches back
+        with torch.no_grad():
+            mean, log_std, latent = actor.get_action_dist_params(obs_as_tensor(obs, model.device))
+            gaussian = actor.action_dist.proba_distribution(mean, log_std, **latent).distribution
+        return gaussian.mean, gaussian.stddev.log()
+
+    return tanh_gaussian_score(policy, likelihood)

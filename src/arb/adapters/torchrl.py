@@ -1,0 +1,274 @@
+"""ARB inside TorchRL: a sampler for its replay buffers, and the hook that refreshes it.
+
+    sampler = StrategySampler(arb.OnPolicy(temperature=0.5), seed=0)
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100_000), sampler=sampler, batch_size=256)
+    with sampler.offline():
+        buffer.extend(as_collected(dataset))
+    ...
+    sampler.refresh(actor, buffer)
+
+Storage, writer and buffer stay the host's. The host tells a sampler which rows it wrote, and nothing of what is in
+them; their trajectories are read from the storage at that moment.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arb.buffer.errors import DataError
+from arb.buffer.likelihood import Likelihood, as_numpy
+from arb.buffer.onpolicy import OnPolicy
+from arb.buffer.rows import Rows
+from arb.buffer.samplers import Sampler, State
+from arb.buffer.scoring import CHUNK
+from arb.buffer.statefile import flattened, grouped, read_state, write_state
+
+try:
+    import torch
+    from torchrl.data.replay_buffers.samplers import Sampler as HostSampler
+    from torchrl.trainers import TrainerHookBase
+
+    from arb.adapters.tensordicts import COLLECTED, actor_log_likelihood, as_collected
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"arb.adapters.torchrl needs {missing.name}: pip install 'arb-rl[torchrl]'", name=missing.name
+    ) from None
+
+__all__ = ["RefreshHook", "StrategySampler", "actor_log_likelihood", "as_collected"]
+
+OFFLINE_KEYS = (COLLECTED, "traj_ids", "episode")
+"""Where datasets write it."""
+DONE = ("next", "done")
+
+_FILE = "rows.npz"
+
+
+class StrategySampler(HostSampler):
+    """A sampler of TorchRL that draws by a strategy of ours, for storages of one dimension.
+
+    Rows are online unless they are written inside `offline()`, or were in the storage before the sampler saw it. The
+    trajectory of an online row is what the collector wrote beside it; without that, rows are steps of one environment,
+    one after the other. In any case `("next", "done")` ends a trajectory.
+
+    Args:
+        sampler: the strategy; ARB with its defaults if not given. A copy of it is used.
+        seed: of everything random here.
+        trajectory_key: where the number of a row's trajectory is, if not where TorchRL writes it.
+    """
+
+    def __init__(self, sampler: Sampler | None = None, *, seed: int | None = None, trajectory_key: Any = None):
+        self._strategy = OnPolicy() if sampler is None else sampler
+        self._seeds = np.random.SeedSequence(seed)
+        self._online_keys = (COLLECTED,) if trajectory_key is None else (trajectory_key,)
+        self._offline_keys = OFFLINE_KEYS if trajectory_key is None else (trajectory_key,)
+        self._is_offline = False
+        self._storage: Any = None
+        self._rows: Rows | None = None
+        self.refreshed_at: int | None = None
+
+    @property
+    def rows(self) -> Rows:
+        """Trajectories, origins and weights of the rows of the storage."""
+        if self._rows is None:
+            raise DataError("this sampler has seen no rows yet: extend the buffer first")
+        return self._rows
+
+    def stats(self) -> dict[str, float]:
+        """Figures about the sampling distribution; docs/buffer.md explains them."""
+        return self.rows.stats()
+
+    # ---- experience in ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def offline(self) -> Iterator[None]:
+        """Rows written inside are past experience: whole trajectories, the last of each call ended by its end."""
+        self._is_offline = True
+        try:
+            yield
+        finally:
+            self._is_offline = False
+
+    def mark_update(self, index: Any, *, storage: Any = None) -> None:  # noqa: ARG002 - the host's signature
+        """The host calls this before `extend` and `add`, and only here says where it wrote."""
+        self._storage = storage
+
+    def add(self, index: Any) -> None:
+        """One row was written."""
+        self.extend(index)
+
+    def extend(self, index: Any) -> None:
+        """These rows were written, one after the other."""
+        written = as_numpy(torch.as_tensor(index))
+        if written.ndim > 1:
+            raise DataError("StrategySampler needs a storage of one dimension: write data.reshape(-1), and no ndim=2")
+        written = written.reshape(-1)
+        rows = self._adopted(int(written[0]))
+        head, capacity = rows.ledger.head, rows.ledger.capacity
+        if len(written) > capacity or not np.array_equal(written, np.arange(head, head + len(written)) % capacity):
+            raise DataError(
+                f"{len(written)} rows were written from row {written[0]} of {capacity} on, but row {head % capacity} "
+                "was next: StrategySampler needs a round-robin writer, and no call larger than the storage"
+            )
+        trajectory, done = self._marks(written)
+        if self._is_offline:
+            ends = done if trajectory is None else np.diff(trajectory, append=-1)
+            rows.extend(_lengths(ends))
+            return
+        streams = np.zeros_like(done) if trajectory is None else trajectory
+        for stream, over in zip(streams.tolist(), done.tolist(), strict=True):
+            rows.append([stream], [over])
+
+    def close(self) -> None:
+        """End all trajectories that are open: a new collector begins, which counts its trajectories from 0 again."""
+        for stream, _ in self.rows.state()[1]["ledger"]["open"]:
+            self.rows.close(int(stream))
+
+    def _adopted(self, held: int) -> Rows:
+        """The rows of the storage; the first `held`, if it held them before this sampler saw it, are offline."""
+        if self._rows is None:
+            self._rows = Rows(self._storage.max_size, copy.deepcopy(self._strategy), self._seeds)
+            if held:
+                with self.offline():
+                    self.extend(np.arange(held))
+        return self._rows
+
+    def _marks(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+        """Of these rows, the number of their trajectory, if it is stored, and whether it is done."""
+        stored = self._storage.get(slice(None))
+        columns = stored if hasattr(stored, "batch_size") else {}  # what is no tensordict has no such columns
+        trajectory = _column(columns, self._offline_keys if self._is_offline else self._online_keys, rows)
+        done = _column(columns, (DONE,), rows)
+        if trajectory is None and done is None and type(self._strategy).request is not Sampler.request:
+            raise DataError(
+                f"the stored rows have neither {DONE} nor the number of their trajectory, which "
+                f"{type(self._strategy).__name__} needs: keep one of them, or name yours by trajectory_key"
+            )
+        return trajectory, np.zeros(len(rows), np.int64) if done is None else done
+
+    # ---- batches out --------------------------------------------------------------------------------------------
+
+    def sample(self, storage: Any, batch_size: int) -> tuple[torch.Tensor, dict[str, Any]]:
+        """Rows of the storage, drawn with replacement."""
+        if len(storage) == 0:
+            raise RuntimeError("an empty storage cannot be sampled: extend the buffer first")
+        return torch.from_numpy(self._synchronised(storage).draw(batch_size)), {}
+
+    def refresh(self, actor: Any, buffer: Any, *, likelihood: Likelihood = "standard", chunk: int = CHUNK) -> None:
+        """Weigh the rows of the buffer this sampler serves anew, by what `actor` would do now.
+
+        See `actor_log_likelihood` for which actors can be asked. The buffer's transforms are applied, as in a sample.
+        """
+        rows = self._synchronised(buffer.storage)
+        rows.refresh(lambda chosen: actor_log_likelihood(actor, buffer[chosen], likelihood), chunk=chunk)
+        self.refreshed_at = rows.ledger.head
+
+    def _synchronised(self, storage: Any) -> Rows:
+        self._storage = storage
+        rows = self._adopted(len(storage))
+        if len(rows) != len(storage):
+            raise DataError(
+                f"the storage has {len(storage)} rows, but this sampler was told of {len(rows)}: do not let other "
+                "processes or buffers write to it; iterate over the collector and call buffer.extend yourself"
+            )
+        return rows
+
+    # ---- saving -------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that decides future draws."""
+        if self._rows is None:
+            return {}
+        header, parts = self._state()
+        tensors = {key: torch.from_numpy(array.copy()) for key, array in flattened(parts).items()}
+        return {"header": json.dumps(header), **tensors}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue as the sampler whose state this is."""
+        self._empty()
+        if state_dict:
+            arrays = {key: as_numpy(value).copy() for key, value in state_dict.items() if key != "header"}
+            self._restore(json.loads(state_dict["header"]), grouped(arrays))
+
+    def dumps(self, path: Any) -> None:
+        """Write the state into this folder."""
+        Path(path).mkdir(exist_ok=True, parents=True)
+        if self._rows is not None:
+            write_state(Path(path) / _FILE, *self._state())
+
+    def loads(self, path: Any) -> None:
+        """Continue as the sampler that was written to this folder."""
+        self._empty()
+        if (Path(path) / _FILE).exists():
+            self._restore(*read_state(Path(path) / _FILE))
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, State]]:
+        header, parts = self.rows.state()
+        return {**header, "refreshed_at": self.refreshed_at}, parts
+
+    def _restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
+        capacity = int(parts["ledger"]["counters"][0])
+        self._rows = Rows(capacity, copy.deepcopy(self._strategy), self._seeds)
+        self._rows.restore(header, parts)
+        self.close()
+        self.refreshed_at = header["refreshed_at"]
+
+    def _empty(self) -> None:
+        self._rows, self.refreshed_at = None, None
+
+
+def _lengths(ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The lengths of the trajectories whose last rows are marked; the last row of all ends one in any case."""
+    return np.diff(np.union1d(np.flatnonzero(ends), len(ends) - 1), prepend=-1)
+
+
+def _column(columns: Any, keys: tuple[Any, ...], rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """The first of these columns that is there, one integer for each of the rows."""
+    found = (columns.get(key, None) for key in keys)
+    column = next((column for column in found if column is not None), None)
+    return None if column is None else as_numpy(column[rows]).reshape(len(rows), -1).max(1).astype(np.int64)
+
+
+class RefreshHook(TrainerHookBase):
+    """Refreshes a sampler whenever `every` rows were added: `RefreshHook(sampler, actor, buffer).register(trainer)`.
+
+    In a loop of your own, call it before the updates. It runs at `pre_epoch`, when the trainer has stored what it
+    collected.
+    """
+
+    def __init__(
+        self,
+        sampler: StrategySampler,
+        actor: Any,
+        buffer: Any,
+        *,
+        every: int = 1000,
+        likelihood: Likelihood = "standard",
+    ):
+        self.sampler, self.actor, self.buffer, self.every, self.likelihood = sampler, actor, buffer, every, likelihood
+
+    def __call__(self, batch: Any = None) -> Any:
+        """Refresh if it is time; hands on the batch untouched."""
+        since = self.sampler.refreshed_at
+        if since is None or self.sampler.rows.ledger.head - since >= self.every:
+            self.sampler.refresh(self.actor, self.buffer, likelihood=self.likelihood)
+        return batch
+
+    def register(self, trainer: Any, name: str = "refresh") -> None:
+        """Run in this trainer; register it after the trainer has its replay buffer."""
+        trainer.register_op("pre_epoch", self)
+        trainer.register_module(name, self)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: when the last refresh was is the sampler's to know."""
+        return {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Nothing to load."""

@@ -1,0 +1,151 @@
+"""Every statistic by hand, by its properties, and against the library that its definitions come from."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from arb.report import statistics as s
+
+scores = arrays(float, st.integers(1, 12), elements=st.floats(-200, 200, width=32))
+tasks = st.lists(arrays(float, st.integers(2, 5), elements=st.floats(-200, 200, width=32)), min_size=1, max_size=4)
+
+
+def test_spread_is_the_sample_standard_deviation():
+    assert s.spread([1.0, 2.0, 6.0]) == pytest.approx(7**0.5)  # (4 + 1 + 9) / 2
+    assert s.spread([3.0]) is None
+
+
+def test_iqm_leaves_out_a_quarter_at_either_end():
+    assert s.iqm([8.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 700.0]) == pytest.approx((3 + 4 + 5 + 6) / 4)
+    assert s.iqm([1.0, 2.0, 30.0]) == 11.0  # a quarter of three, rounded down, is none
+    np.testing.assert_array_equal(s.iqm([[0.0, 1.0, 3.0, 9.0], [1.0, 1.0, 1.0, 1.0]], axis=1), [2.0, 1.0])
+
+
+def test_optimality_gap_does_not_reward_excess():
+    assert s.optimality_gap([0.0, 100.0, 300.0]) == pytest.approx(100.0 / 3)
+
+
+def test_improvement_counts_pairs_within_tasks():
+    one = [np.array([3.0, 1.0]), np.array([5.0])]
+    other = [np.array([2.0, 2.0]), np.array([5.0])]
+    assert s.improvement(one, other) == pytest.approx((0.5 + 0.5) / 2)  # two of four pairs; a tie
+
+
+def test_profile_by_hand():
+    runs = [np.array([10.0, 20.0]), np.array([20.0, 40.0])]
+    np.testing.assert_array_equal(s.profile(runs, [0.0, 10.0, 20.0, 40.0]), [1.0, 0.75, 0.25, 0.0])
+
+
+def test_area_weighs_by_steps():
+    assert s.area([0, 1, 10], [0.0, 2.0, 2.0]) == pytest.approx((1 + 18) / 10)
+    assert s.area([5], [7.0]) == 7.0
+
+
+def test_resampling_stays_within_tasks():
+    drawn = s.resampled([np.array([1.0, 2.0]), np.array([10.0, 20.0, 30.0])], np.random.default_rng(0), 200)
+    assert [d.shape for d in drawn] == [(200, 2), (200, 3)]
+    assert set(np.unique(drawn[0])) == {1.0, 2.0}
+    assert set(np.unique(drawn[1])) == {10.0, 20.0, 30.0}
+
+
+def test_the_interval_of_a_mean_of_two_seeds():
+    # The mean of two draws from {0, 1} is 0, 1/2 or 1 with chances 1/4, 1/2, 1/4: both ends are within 95%.
+    found = s.estimate([np.array([0.0, 1.0])], np.mean)
+    assert found == (0.5, 0.0, 1.0)
+
+
+def test_one_seed_gives_no_interval():
+    one, two = [np.array([1.0])], [np.array([1.0, 2.0])]
+    assert s.estimate(one, s.iqm) == (1.0, None, None)
+    assert s.estimate([*one, *two], s.iqm)[1:] == (None, None)
+    assert s.estimate_improvement(one, two)[1:] == (None, None)
+    assert s.profile_band(one, [0.0]) is None
+
+
+@given(scores)
+def test_iqm_lies_between_the_quartiles_and_moves_with_the_scores(values):
+    middle = float(s.iqm(values))
+    assert values.min() - 1e-9 <= middle <= values.max() + 1e-9
+    assert float(s.iqm(values[::-1])) == pytest.approx(middle)
+    assert float(s.iqm(2.0 * values + 5.0)) == pytest.approx(2.0 * middle + 5.0, abs=1e-6)
+
+
+@given(tasks)
+def test_improvement_of_two_sides_sums_to_one(one):
+    other = [values[::-1] + 1.0 for values in one]
+    assert s.improvement(one, other) + s.improvement(other, one) == pytest.approx(1.0)
+    assert s.improvement(one, one) == pytest.approx(0.5)
+
+
+@given(tasks)
+def test_profiles_fall_and_bands_hold_them(runs):
+    thresholds = np.linspace(-201, 201, 25)
+    share = s.profile(runs, thresholds)
+    assert share[0] == 1.0
+    assert share[-1] == 0.0
+    assert np.all(np.diff(share) <= 0)
+    low, high = s.profile_band(runs, thresholds, resamples=50)
+    assert np.all(low <= high)
+    assert np.all((low >= 0) & (high <= 1))
+
+
+@given(tasks)
+def test_estimates_are_deterministic_and_within_the_scores(runs):
+    found = s.estimate(runs, s.iqm, resamples=50)
+    assert found == s.estimate(runs, s.iqm, resamples=50)
+    everything = np.concatenate(runs)
+    assert everything.min() - 1e-9 <= found.low <= found.high <= everything.max() + 1e-9
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=8))
+def test_area_is_between_the_lowest_and_the_highest_score(heights):
+    steps = np.cumsum(np.arange(1, len(heights) + 1))
+    assert min(heights) - 1e-9 <= s.area(steps, heights) <= max(heights) + 1e-9
+
+
+# ---- against rliable ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rliable():
+    metrics = pytest.importorskip("rliable.metrics", reason="rliable is not installed: pip install rliable")
+    from rliable import library
+
+    return metrics, library
+
+
+@pytest.fixture(scope="module")
+def two():
+    """Runs × tasks of two strategies."""
+    rng = np.random.default_rng(3)
+    return rng.normal(60, 15, (5, 4)), rng.normal(50, 15, (5, 4))
+
+
+def by_task(matrix):
+    return list(matrix.T)
+
+
+def test_points_equal_those_of_rliable(rliable, two):
+    metrics, library = rliable
+    x, y = two
+    assert float(s.iqm(x)) == pytest.approx(metrics.aggregate_iqm(x), abs=1e-12)
+    assert float(s.optimality_gap(x)) == pytest.approx(metrics.aggregate_optimality_gap(x, 100.0), abs=1e-12)
+    assert s.improvement(by_task(x), by_task(y)) == pytest.approx(metrics.probability_of_improvement(x, y), abs=1e-12)
+    taus = np.linspace(0, 100, 21)
+    theirs = [library.run_score_deviation(x, tau) for tau in taus]
+    np.testing.assert_allclose(s.profile(by_task(x), taus), theirs, atol=1e-12)
+
+
+def test_intervals_agree_with_rliable(rliable, two):
+    """Both resample seeds within tasks, with generators of their own: ends agree as far as chance lets them."""
+    metrics, library = rliable
+    x, y = two
+    _, ends = library.get_interval_estimates({"x": x}, lambda z: np.array([metrics.aggregate_iqm(z)]), reps=2_000)
+    mine = s.estimate(by_task(x), s.iqm)
+    np.testing.assert_allclose([mine.low, mine.high], ends["x"][:, 0], atol=0.6)
+    pair = {"xy": (x, y)}
+    _, ends = library.get_interval_estimates(pair, metrics.probability_of_improvement, reps=2_000)
+    mine = s.estimate_improvement(by_task(x), by_task(y))
+    np.testing.assert_allclose([mine.low, mine.high], np.ravel(ends["xy"]), atol=0.03)
