@@ -48,10 +48,15 @@ def node(place: Path, environment: dict[str, str], *options: str) -> subprocess.
         "--disable-usage-stats",
         f"--temp-dir={place}/{options[-1]}",
     ]
-    log = (place / f"{options[-1]}.log").open("wb")
-    with log:
+    scratch = place / f"{options[-1]}-scratch"
+    scratch.mkdir()
+    with (place / f"{options[-1]}.log").open("wb") as log:
         return subprocess.Popen(
-            [*command, *common, *options[:-1]], stdout=log, stderr=log, env=environment, start_new_session=True
+            [*command, *common, *options[:-1]],
+            stdout=log,
+            stderr=log,
+            env=environment | {"TMPDIR": str(scratch)},
+            start_new_session=True,
         )
 
 
@@ -75,8 +80,8 @@ def named(pids: list[int], name: str) -> list[int]:
 def wait_for(what, seconds: float = 120.0):
     deadline = time.monotonic() + seconds
     while not (found := what()):
-        assert time.monotonic() < deadline, "the cluster did not come up"
-        time.sleep(0.1)
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.02)
     return found
 
 
@@ -117,9 +122,7 @@ def test_a_cluster_that_loses_a_node_ends_in_the_bytes_of_the_pool(place, enviro
         text=True,
         env=environment,
     )
-    for line in started.stdout:
-        if "pre-trained" in line:
-            break
+    wait_for(lambda: list((place / "w-scratch").glob("arb-*/run/metrics.csv")))  # in the middle of a job
     for pid in raylet:
         os.kill(pid, signal.SIGKILL)
     output, errors = started.communicate(timeout=300)

@@ -98,6 +98,14 @@ def test_a_reason_is_one_line_above_the_traceback(tmp_path):
     assert not file.exists()
 
 
+def test_the_name_of_a_pretraining_is_remembered_while_it_is_there(tmp_path):
+    assert plan.remembered(tmp_path, "group") is None
+    plan.remember(tmp_path, "group", "kept")
+    assert plan.remembered(tmp_path, "group") is None
+    (tmp_path / plan.CACHE / "kept").mkdir()
+    assert plan.remembered(tmp_path, "group") == "kept"
+
+
 def test_two_sweeps_do_not_work_in_one_folder(tmp_path):
     with plan.locked(tmp_path), pytest.raises(DataError, match="another sweep is at work"), plan.locked(tmp_path):
         pass

@@ -12,6 +12,7 @@ import io
 import itertools
 import os
 import shutil
+import socket
 import tarfile
 import tempfile
 from collections.abc import Hashable, Iterator
@@ -45,6 +46,7 @@ class Cluster:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
 
+        _refuse_silence(address)
         alone = address is None and "RAY_ADDRESS" not in os.environ
         try:
             ray.init(address=address, log_to_driver=False, **({"include_dashboard": False} if alone else {}))
@@ -124,6 +126,17 @@ class Cluster:
         if kind == "minari" or not path.exists():
             return {}
         return {"data_name": str(path), "data_size": path.stat().st_size, "data": [self._object(path)]}
+
+
+def _refuse_silence(address: str | None) -> None:
+    """Ask first whether anything listens there: Ray itself tries for minutes."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as problem:
+        raise DataError(f"no Ray cluster answers at {address}: {problem}") from None
 
 
 def carry_out(order: Order, parcel: Parcel) -> tuple[list[Answer], bytes]:

@@ -96,7 +96,6 @@ class _Shift:
     def __init__(self, out: Path, roster: Roster, crew: Crew, view: View):
         self.out, self.roster, self.crew, self.view = out, roster, crew, view
         self._last: dict[int, tuple[str, str, str]] = {}
-        self._kept: dict[str, str] = {}
 
     def go_on(self) -> None:
         """Give out what can be given, and take in what was answered."""
@@ -126,9 +125,13 @@ class _Shift:
     def _order(self, job: Job) -> Order:
         cache = self.out / plan.CACHE
         folder = self.out / job.cell.folder if job.kind == "run" else cache / f"under-way-{job.group}"
-        kept = self._kept.get(job.group) if job.kind == "run" else None
-        config = flat(job.cell.config)
-        return {"kind": job.kind, "config": config, "folder": str(folder), "cache": str(cache), "kept": kept}
+        return {
+            "kind": job.kind,
+            "config": flat(job.cell.config),
+            "folder": str(folder),
+            "cache": str(cache),
+            "kept": plan.remembered(self.out, job.group),
+        }
 
     def _take_in(self, job: Job, answer: Answer) -> None:
         if answer["answer"] == "told":
@@ -136,7 +139,7 @@ class _Shift:
         elif answer["answer"] == "done":
             self.roster.finish(job)
             if job.kind == "pretrain":
-                self._kept[job.group] = answer["kept"]
+                plan.remember(self.out, job.group, answer["kept"])
             else:
                 plan.forget_failure(self.out, job.cell)
             self.view.ends(job, answer.get("score"))

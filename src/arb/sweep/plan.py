@@ -57,6 +57,18 @@ def forget_failure(out: Path, cell: Cell) -> None:
     (out / cell.folder / FAILED).unlink(missing_ok=True)
 
 
+def remember(out: Path, group: str, kept: str) -> None:
+    """Note under which name the cache holds the pre-training of a group."""
+    write_text(out / CACHE / f"of-{group}", kept)
+
+
+def remembered(out: Path, group: str) -> str | None:
+    """That name, if the pre-training is still there; whether it fits today's data and versions its reader checks."""
+    note = out / CACHE / f"of-{group}"
+    kept = note.read_text() if note.exists() else ""
+    return kept if kept and (out / CACHE / kept).is_dir() else None
+
+
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
     """Keep a second sweep out of the folder: two would train the same cells."""

@@ -26,7 +26,7 @@ whose file is not here fails, and the table says so: `arb data fetch TASK` gets 
 def main(arguments: list[str]) -> int:
     """Run the command: 0 when all runs are done, 1 when some failed, 2 for a mistake, 130 when stopped on request."""
     options = parser().parse_args(arguments)
-    from arb.sweep.experiments import cells_of
+    from arb.sweep.experiments import EXPERIMENTS, cells_of
 
     data = options.data or ("stand-in" if options.preset == "smoke" else "d4rl")
     cells = cells_of(options.name, options.preset, data)
@@ -38,6 +38,9 @@ def main(arguments: list[str]) -> int:
 
     print()
     print(render(options.name, [out], out / "report"))
+    tasks = {cell.config.task for cell in cells}
+    if len(tasks) < len(EXPERIMENTS[options.name].tasks):
+        print(f"\nOnly {len(tasks)} of the paper's {len(EXPERIMENTS[options.name].tasks)} tasks, one for each group.")
     if data == "stand-in":
         print("\nThe data were stand-ins, random steps recorded here: these are no scores of D4RL's tasks.")
     print(f"\nfiles in {out / 'report'}")
