@@ -14,8 +14,8 @@ examples:
   arb reproduce iql --preset paper --dry-run  what it would cost
   arb reproduce main --preset paper --ray 10.0.0.1:6379
 
-presets: `paper` is the paper's schedule and four seeds, `small` a tenth of the pre-training and a twentieth of the
-steps with two seeds, `smoke` a hundred of both with one seed, and for the tables one task per group.
+presets: `paper` is the paper's schedule and four seeds, `small` 30,000 updates and 20,000 steps with two seeds, `smoke`
+a hundred of both with one seed, and for the tables one task per group.
 
 `--data stand-in`, the default of `smoke`, trains on a thousand random steps recorded on the spot in the environment of
 each task. Its scores say nothing about D4RL; every table and figure calls them stand-in:TASK. With `--data d4rl` a task
