@@ -102,6 +102,8 @@ def _announce(config: Config, problem: Problem, folder: Path) -> None:
         f"{plan.pretrain:,} updates offline on {len(problem.dataset['rewards']):,} steps, "
         f"then {plan.online:,} steps online; results in {folder}"
     )
+    if config.replay.strategy == "top_n" and config.replay.keep >= len(problem.dataset["rewards"]):
+        print(f"top_n keeps all of that, as naive does: replay.keep={config.replay.keep} is no less")
     cost = estimate(config, problem)
     print(
         f"at {cost.updates_per_second:.0f} updates and {cost.steps_per_second:.0f} steps per second: "

@@ -123,9 +123,9 @@ def _panels(results: Results, agent: str, draw: Any, tasks: Sequence[str] | None
         axes.set_visible(False)
     if handles:
         handles = {name: handles[name] for name in sorted(handles, key=("share of the buffer", *results.order).index)}
-        figure.legend(
-            handles.values(), handles, loc="outside lower center", ncols=min(6, len(handles)), frameon=False, fontsize=9
-        )
+        lines = math.ceil(sum(0.55 + 0.085 * len(name) for name in handles) / figure.get_figwidth())  # inches, about
+        ncols = math.ceil(len(handles) / lines)
+        figure.legend(handles.values(), handles, loc="outside lower center", ncols=ncols, frameon=False, fontsize=9)
     return figure
 
 
