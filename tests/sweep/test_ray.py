@@ -140,6 +140,26 @@ def test_a_cluster_that_loses_a_node_ends_in_the_bytes_of_the_pool(place, enviro
     assert kept[0] == kept[1]
 
 
+SHIPPED = """
+import pathlib, sys, ray
+from arb.config import configure, flat
+from arb.sweep.cluster import Parcel, carry_out
+
+ray.init(address=sys.argv[1], log_to_driver=False)
+content = pathlib.Path(sys.argv[2]).read_bytes()
+config = configure(task="/nowhere/data.npz", env="Pendulum-v1", budget="smoke", overrides={"settings.hidden": (8, 8)})
+parcel = Parcel(None, None, config.task, len(content), [ray.put(content)])
+answers, _ = ray.get(ray.remote(carry_out).remote({"kind": "estimate", "config": flat(config)}, parcel))
+print(answers[-1]["answer"], answers[-1].get("reason", ""))
+"""
+
+
+def test_a_dataset_travels_to_a_node_that_does_not_have_it(place, environment, cluster):
+    command = [sys.executable, "-c", SHIPPED, cluster[0], str(place / "data.npz")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.stdout.split() == ["done"], done.stdout + done.stderr
+
+
 def test_no_cluster_is_said_in_one_line(place, environment):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
