@@ -1,6 +1,17 @@
 """The strategies that every adapter must carry, by the name of what is special about each."""
 
+import pytest
+
 import arb
+
+
+def learned_ratio():
+    """BERB's, for the sizes of Pendulum."""
+    jax = pytest.importorskip("jax", reason="BERB needs pip install 'arb-rl[train]'")
+    from arb.agents.density import DensityRatio, Ratio
+
+    return DensityRatio(Ratio.create(jax.random.key(0), obs_dim=3, action_dim=1))
+
 
 STRATEGIES = {
     "uniform": arb.Uniform,
@@ -8,4 +19,5 @@ STRATEGIES = {
     "trajectory": lambda: arb.OnPolicy(0.5),
     "transition": lambda: arb.OnPolicy(0.5, level="transition"),
     "budget": lambda: arb.OnPolicy(0.5, budget=300),
+    "learned ratio": learned_ratio,
 }

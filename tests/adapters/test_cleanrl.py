@@ -9,6 +9,7 @@ import pytest
 from arb import Mixed, OnPolicy, Uniform
 from arb.adapters.cleanrl import ReplayBuffer
 from tests.adapters.steps import dataset, numbered, play
+from tests.adapters.strategies import learned_ratio
 
 
 class Bounded:
@@ -125,3 +126,12 @@ def test_seed_comes_from_numpys_global_stream_if_not_given():
         rb.load(dataset(40))
         drawn.append(rb.sample(20).rewards)
     np.testing.assert_array_equal(*drawn)
+
+
+def test_a_learned_ratio_learns():
+    rb = make(300, sampler=learned_ratio())
+    rb.load(dataset(100))
+    for step in play(1, 40):
+        rb.add(*step)
+    rb.sample(32)
+    assert np.isfinite(rb.stats()["ratio_loss"])

@@ -21,6 +21,7 @@ from arb import DataError, Mixed, OnPolicy, Uniform, keep_best
 from arb.adapters import sb3
 from arb.adapters.sb3 import DictReplayBuffer, RefreshCallback, ReplayBuffer, actor_score
 from tests.adapters.steps import dataset, numbered, play
+from tests.adapters.strategies import STRATEGIES, learned_ratio
 
 torch.set_num_threads(1)
 
@@ -294,15 +295,28 @@ def test_models_do_not_share_the_sampler_they_were_given(tuned):
     assert not hasattr(sampler, "ledger")
 
 
-@pytest.mark.parametrize("sampler", [Uniform(), Mixed(), OnPolicy(), OnPolicy(level="transition"), OnPolicy(budget=64)])
-def test_every_strategy_trains_several_environments(sampler):
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_every_strategy_trains_several_environments(strategy):
     env = make_vec_env("Pendulum-v1", n_envs=2)
-    model = model_of(SAC, env, sampler, train_freq=5)
+    model = model_of(SAC, env, strategy(), train_freq=5)
     model.replay_buffer.preload(dataset(200, bound=2.0))
     model.learn(80, callback=RefreshCallback(every=20))
     stats = model.replay_buffer.rows.stats()
     assert (stats["rows"], stats["trajectories"]) == (280, 22)
     assert model.num_timesteps == 80
+
+
+def test_a_learned_ratio_learns_inside_the_host(tmp_path):
+    model = model_of(SAC, make_vec_env("Pendulum-v1", n_envs=2), learned_ratio(), train_freq=5)
+    model.replay_buffer.preload(dataset(200, bound=2.0))
+    model.learn(80)
+    rows = model.replay_buffer.rows
+    assert np.isfinite(rows.stats()["ratio_loss"])
+    assert len(np.unique(rows.sampler.probabilities())) > 3  # more than the weights that rows begin with
+    model.save_replay_buffer(tmp_path / "buffer")
+    other = model_of(SAC, make_vec_env("Pendulum-v1", n_envs=2), learned_ratio())
+    other.load_replay_buffer(tmp_path / "buffer")
+    assert (other.replay_buffer.rows.draw(64) == rows.draw(64)).all()
 
 
 class Dictionary(gym.ObservationWrapper):

@@ -61,6 +61,23 @@ def test_a_copy_by_state_or_by_pickle_draws_the_same(sampler):
     assert pickled.stats() == rows.stats()
 
 
+def test_only_a_strategy_that_learns_is_given_columns():
+    class Learner(Uniform):
+        ahead = 1
+
+        def train(self, rows, take, rng):
+            batch = take(rows)
+            self.seen = (rows.tolist(), batch.obs.tolist(), batch.action.tolist())
+            return 0.0
+
+    obs, action = np.arange(6.0)[:, None], -np.arange(6.0)[:, None]
+    learner, other = Rows(6, Learner(), seed=0), Rows(6, Uniform(), seed=0)
+    for rows in (learner, other):
+        rows.extend([6])
+        rows.train(np.array([4, 1]), lambda chosen: (obs[chosen], action[chosen]))
+    assert learner.sampler.seen == ([4, 1], [[4.0], [1.0]], [[-4.0], [-1.0]])
+
+
 def test_a_state_of_another_strategy_is_refused():
     rows = Rows(5, Uniform())
     with pytest.raises(DataError, match="sampler OnPolicy, this one has Uniform"):

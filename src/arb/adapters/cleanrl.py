@@ -134,7 +134,10 @@ class ReplayBuffer:
 
     def sample(self, batch_size: int) -> Samples:
         """A batch, drawn by the strategy."""
-        batch = self.buffer.sample(batch_size)
+        rows = self.buffer.draw(batch_size)
+        batch = self.buffer.take(rows)
+        if self.buffer.sampler.ahead == 1:  # a strategy that learns its weights, such as BERB's
+            self.buffer.sampler.train(rows, self.buffer.take, self.buffer.draws)
         columns = (
             batch.obs,
             batch.action.reshape(batch_size, -1),

@@ -172,11 +172,16 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
 
     def sample_transition(self) -> Any:
         """One transition, drawn by the strategy."""
-        return self._picked(self.rows.draw(1))[0]
+        return self._picked(self._drawn(1))[0]
 
     def sample_transition_batch(self, batch_size: int) -> Any:
         """A mini-batch, drawn by the strategy with replacement."""
-        return TransitionMiniBatch.from_transitions(self._picked(self.rows.draw(batch_size)))
+        return TransitionMiniBatch.from_transitions(self._picked(self._drawn(batch_size)))
+
+    def _drawn(self, n: int) -> Ints:
+        rows = self.rows.draw(n)
+        self.rows.train(rows, self._buffer.columns)
+        return rows
 
     def _picked(self, rows: Ints) -> list[Any]:
         return [self._transition_picker(*self._buffer[row]) for row in rows.tolist()]

@@ -13,15 +13,16 @@ import copy
 import math
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from arb.adapters.sb3_columns import by_row, named, one_environment_wide, refuse_misfit, write
+from arb.adapters.sb3_columns import named, observed, one_environment_wide, refuse_misfit, write
 from arb.adapters.seeding import seed_sequence
 from arb.buffer.batch import Array
 from arb.buffer.borders import Rule, differs
-from arb.buffer.dataset import check_dataset, unwrapped
+from arb.buffer.dataset import check_dataset
 from arb.buffer.errors import DataError
 from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import Likelihood, Score, tanh_gaussian_score
@@ -155,13 +156,12 @@ class ReplayBuffer(buffers.ReplayBuffer):
                 do not ask the policy need none.
             env: the VecNormalize the model trains with, if it does; the score then gets normalised observations.
         """
-        obs, action = {key: by_row(column) for key, column in named(self.observations).items()}, by_row(self.actions)
 
         def score_rows(rows: Ints | slice) -> Any:
             if score is None:
                 raise TypeError(f"{type(self._strategy).__name__} asks the policy: refresh needs a score")
-            chosen = unwrapped({key: column[rows] for key, column in obs.items()})
-            return score(self._normalize_obs(chosen, env), action[rows])
+            obs, action = observed(self, rows)
+            return score(self._normalize_obs(obs, env), action)
 
         self._refuse_rows_unknown()
         self.rows.refresh(score_rows)
@@ -170,7 +170,9 @@ class ReplayBuffer(buffers.ReplayBuffer):
     def sample(self, batch_size: int, env: Any = None) -> Any:
         """A batch as the host's, of rows that the strategy chose."""
         self._refuse_rows_unknown()
-        return one_environment_wide(self)._get_samples(self.rows.draw(batch_size), env=env)
+        rows = self.rows.draw(batch_size)
+        self.rows.train(rows, partial(observed, self))
+        return one_environment_wide(self)._get_samples(rows, env=env)
 
     def _refuse_rows_unknown(self) -> None:
         if self.size() * self.n_envs != len(self.rows):

@@ -30,6 +30,12 @@ def by_row(column: Array) -> Array:
     return column.reshape(-1, *column.shape[2:])
 
 
+def observed(buffer: Any, rows: Ints | slice) -> tuple[Any, Array]:
+    """The observations and actions in these rows, as they are stored."""
+    obs = {key: by_row(column)[rows] for key, column in named(buffer.observations).items()}
+    return unwrapped(obs), by_row(buffer.actions)[rows]
+
+
 def one_environment_wide(buffer: Any) -> Any:
     """The same buffer, on the same memory, with one row per position.
 

@@ -159,7 +159,10 @@ class StrategySampler(HostSampler):
         """Rows of the storage, drawn with replacement."""
         if len(storage) == 0:
             raise RuntimeError("an empty storage cannot be sampled: extend the buffer first")
-        return torch.from_numpy(self._synchronised(storage).draw(batch_size)), {}
+        rows = self._synchronised(storage)
+        drawn = rows.draw(batch_size)
+        rows.train(drawn, lambda chosen: _observed(storage.get(chosen)))
+        return torch.from_numpy(drawn), {}
 
     def refresh(self, actor: Any, buffer: Any, *, likelihood: Likelihood = "standard", chunk: int = CHUNK) -> None:
         """Weigh the rows of the buffer this sampler serves anew, by what `actor` would do now.
@@ -222,6 +225,11 @@ class StrategySampler(HostSampler):
 
     def _empty(self) -> None:
         self._rows, self.refreshed_at = None, None
+
+
+def _observed(stored: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What a strategy that learns its weights looks at."""
+    return as_numpy(stored.get("observation")), as_numpy(stored.get("action"))
 
 
 def _lengths(ends: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from arb.buffer.batch import Batch
 from arb.buffer.diagnostics import describe
 from arb.buffer.errors import DataError
 from arb.buffer.ledger import Ints, Ledger
@@ -117,6 +118,21 @@ class Rows:
             rows = self.sampler.draw(self.draws if rng is None else rng, shape)
             self._drawn_online = float(self.ledger.is_online(rows).mean())
         return rows
+
+    def train(self, rows: Ints, columns: Callable[[Ints], tuple[Any, Any]]) -> None:
+        """Let a strategy that learns its weights, such as BERB's, learn from the batch just drawn; others do nothing.
+
+        `columns(rows)` gives the observations and actions in some rows.
+        """
+
+        def take(some: Ints) -> Batch:
+            obs, action = columns(some)
+            nothing = np.zeros(len(some), np.float32)  # such strategies look at who did what where, at nothing else
+            return Batch(obs, action, nothing, obs, nothing, nothing)
+
+        if self.sampler.ahead == 1:
+            with self.lock:
+                self.sampler.train(rows, take, self.draws)
 
     def stats(self) -> dict[str, float]:
         """Figures about the sampling distribution; docs/buffer.md explains them. Looks at every row."""
