@@ -17,6 +17,7 @@ from arb.report.comparison import Group, groups, tables
 from arb.report.figures import figures, rendered
 from arb.report.page_data import embedded, page_data
 from arb.report.runs import Runs, read_runs
+from arb.report.sparks import curves
 from arb.report.tables import Table
 
 _LIST = "files.json"
@@ -75,9 +76,9 @@ def page(results: Results, together: Sequence[Group], made: Sequence[Table], tit
 
 
 def text(results: Results, made: Sequence[Table]) -> str:
-    """The last evaluations and the aggregates of all agents, and what is lacking."""
+    """The last evaluations and the aggregates of all agents, their curves, and what is lacking."""
     chosen = [table.text() for table in made if table.name.startswith(("last-", "aggregate-"))]
-    return "\n".join([*chosen, lacking(results.runs)])
+    return "\n".join(part for part in [*chosen, curves(results), lacking(results.runs)] if part)
 
 
 def lacking(runs: Runs, most: int = 10) -> str:
