@@ -35,10 +35,10 @@ from arb.agents import (
     on_host,
     scores,
 )
-from arb.agents.iql import weighted_likelihood_loss
+from arb.agents.iql import policy_rate, weighted_likelihood_loss
 from arb.agents.nets import AdamState, adam, descend
 from arb.agents.policies import Gaussian
-from arb.agents.pytrees import pytree
+from arb.agents.pytrees import constant, pytree
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
@@ -69,12 +69,13 @@ class Cloning:
 
     policy: Gaussian
     policy_adam: AdamState
+    config: IQLConfig = constant()
 
     @classmethod
-    def create(cls, key: jax.Array, obs_dim: int, action_dim: int) -> Cloning:
+    def create(cls, key: jax.Array, obs_dim: int, action_dim: int, config: IQLConfig) -> Cloning:
         """The policy that IQL would start from."""
-        policy = IQL.create(key, obs_dim, action_dim).policy
-        return cls(policy, adam(policy))
+        policy = IQL.create(key, obs_dim, action_dim, config).policy
+        return cls(policy, adam(policy), config)
 
     def update(self, batch: Any, key: jax.Array) -> tuple[Cloning, dict[str, jax.Array]]:  # noqa: ARG002
         """One step of maximum likelihood."""
@@ -82,8 +83,9 @@ class Cloning:
         def loss(policy: Gaussian) -> tuple[jax.Array, None]:
             return weighted_likelihood_loss(jnp.ones(len(batch.reward)), policy.log_prob(batch.obs, batch.action)), None
 
-        policy, state, value, _ = descend(loss, self.policy, self.policy_adam, 3e-4)
-        return Cloning(policy, state), {"policy_loss": value}
+        rate = policy_rate(self.config, False, self.policy_adam)
+        policy, state, value, _ = descend(loss, self.policy, self.policy_adam, rate)
+        return Cloning(policy, state, self.config), {"policy_loss": value}
 
     @property
     def actor(self) -> Gaussian:
@@ -103,7 +105,7 @@ def offline(data: Path, names: list[str], updates: int, seeds: int, episodes: in
         for kind, seed in itertools.product((Cloning, IQL), range(seeds)):
             buffer = ReplayBuffer(len(arrays["rewards"]), Uniform(), seed=seed)
             buffer.load(arrays)
-            agent, cells = kind.create(jax.random.key(seed), 11, 3), []
+            agent, cells = kind.create(jax.random.key(seed), 11, 3, IQLConfig(policy_decay=updates)), []
             for mark in range(marks):
                 agent = train(agent, buffer, updates // marks, seed=10 * seed + mark)
                 returns = evaluate(agent, env, episodes, shift, scale, seed)
