@@ -23,7 +23,8 @@ import numpy as np
 import torch
 
 import arb.envs  # noqa: F401 - registers arb/hopper-v2
-from arb.agents import IQL, learn, on_host
+from arb.agents import IQL, learn, on_host, scores
+from arb.agents.learn import ROWS_PER_CALL
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Sampler, Uniform
@@ -46,11 +47,6 @@ def dataset(rows: int) -> dict[str, np.ndarray]:
     }
 
 
-@jax.jit
-def score(agent: IQL, obs: jax.Array, action: jax.Array) -> jax.Array:
-    return agent.score(obs, action)
-
-
 def ours(data: dict[str, np.ndarray], sampler: Sampler, cycles: int) -> Callable[[], Parts]:
     """A function that runs one cycle and returns the seconds of each part."""
     buffer = ReplayBuffer(len(data["rewards"]) + cycles * STEPS, sampler, seed=0)
@@ -63,7 +59,7 @@ def ours(data: dict[str, np.ndarray], sampler: Sampler, cycles: int) -> Callable
         marks = [time.perf_counter()]
         collector.collect(on_host(agent.actor), buffer, STEPS)
         marks.append(time.perf_counter())
-        buffer.refresh(partial(score, agent))
+        buffer.refresh(partial(scores, agent), chunk=ROWS_PER_CALL)
         marks.append(time.perf_counter())
         batches = buffer.sample((UPDATES, BATCH))
         marks.append(time.perf_counter())

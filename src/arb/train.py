@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from arb.agents.learn import learn, on_host
+from arb.agents.learn import ROWS_PER_CALL, learn, on_host, scores
 from arb.buffer.likelihood import Likelihood
 from arb.buffer.replay import ReplayBuffer
 from arb.collector import Collector
@@ -73,7 +73,7 @@ def finetune(
         steps = min(plan.collect, plan.online - start)
         returns = collector.collect(on_host(agent.actor), buffer, steps)
         if start == 0 or (start + steps) // plan.refresh > start // plan.refresh:
-            buffer.refresh(partial(_scored, agent, likelihood=likelihood))
+            buffer.refresh(partial(scores, agent, likelihood=likelihood), chunk=ROWS_PER_CALL)
         updates = round(plan.updates * steps / plan.collect)
         agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start))
         collected = {"collected_return": float(np.mean(returns)) if returns else math.nan}
@@ -92,9 +92,3 @@ def _update(agent: Any, buffer: ReplayBuffer, updates: int, batch: int, key: jax
         for name, value in metrics.items():
             total[name] = total.get(name, 0.0) + value * n / updates
     return agent, total
-
-
-@partial(jax.jit, static_argnames="likelihood")
-def _scored(agent: Any, obs: jax.Array, action: jax.Array, likelihood: Likelihood) -> jax.Array:
-    score: jax.Array = agent.score(obs, action, likelihood)
-    return score

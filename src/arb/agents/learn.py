@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from arb.agents.protocol import Agent, Transitions
 from arb.buffer.likelihood import Likelihood
 
+ROWS_PER_CALL = 8192
+"""For a buffer that is refreshed with `scores`: enough for the cost of a call to vanish."""
+
 AnyAgent = TypeVar("AnyAgent", bound=Agent)
 Tree = TypeVar("Tree")
 
@@ -71,7 +74,7 @@ def scores(
 ) -> NDArray[np.float32]:
     """`agent.score` of all rows, compiled, in chunks whose activations stay in the cache.
 
-    This is what a buffer is refreshed with: `buffer.refresh(partial(scores, agent))`.
+    This is what a buffer is refreshed with: `buffer.refresh(partial(scores, agent), chunk=ROWS_PER_CALL)`.
     """
     whole = len(obs) // chunk * chunk
     parts = [
