@@ -163,6 +163,10 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 
 def _spelt(wanted: Any) -> str:
+    if wanted is types.NoneType:
+        return "None"
+    if get_origin(wanted) in (Union, types.UnionType):
+        return " or ".join(map(_spelt, get_args(wanted)))
     if get_origin(wanted) is Literal:
         return " or ".join(repr(part) for part in get_args(wanted))
     return str(wanted.__name__) if isinstance(wanted, type) and not get_args(wanted) else str(wanted)

@@ -32,7 +32,7 @@ class Pretrained:
         del leaves["task"]  # a name; the hash of the data says which it is
         decides = [leaves, described["data"], described["env"], described["shaping"], described["versions"]]
         name = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:24]
-        self.folder, self._settings = cache / name, config.settings
+        self.folder, self._settings = cache / name, problem.settings
 
     def find(self, tables: dict[str, Table]) -> Any | None:
         """The agent, with its tables copied, if it has been pre-trained before."""

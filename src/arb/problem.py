@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
@@ -57,8 +57,7 @@ class Problem:
         family = family_of(config.task, config.env)
         shaping = fit(rule_for(config.agent, family), data.columns)
         actions = ActionMap(_made(env).action_space)
-        if actions.discrete and getattr(config.settings, "actions", "continuous") != "discrete":
-            raise DataError(f"{env} has discrete actions: add settings.actions=discrete, which the agent iql knows")
+        _refuse_other_actions(config, env, "discrete" if actions.discrete else "continuous")
         dataset = shaping.dataset(data.columns)
         dataset["actions"] = actions.to_agent(np.asarray(dataset["actions"]))
         reference = task.reference if task else env_reference(env)
@@ -75,7 +74,12 @@ class Problem:
 
     def new_agent(self, key: jax.Array) -> Any:
         """A fresh agent for this problem."""
-        return _CLASSES[self.config.agent].create(key, *self.dims, self.config.settings)
+        return _CLASSES[self.config.agent].create(key, *self.dims, self.settings)
+
+    @property
+    def settings(self) -> Any:
+        """The agent's settings, with what the environment decides."""
+        return replace(self.config.settings, actions="discrete") if self.actions.discrete else self.config.settings
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -130,6 +134,14 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "not installed"
     return found
+
+
+def _refuse_other_actions(config: Config, env: str, kind: str) -> None:
+    if config.agent != "iql":
+        if kind == "discrete":
+            raise DataError(f"{env} has discrete actions, which of the agents iql alone knows: choose --agent iql")
+    elif config.settings.actions not in (None, kind):
+        raise DataError(f"{env} has {kind} actions: leave settings.actions={config.settings.actions} away")
 
 
 def _made(env: str, shaping: Shaping | None = None) -> gymnasium.Env[Any, Any]:

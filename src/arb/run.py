@@ -246,7 +246,7 @@ class _Run:
         if path is None:
             return None
         saved = read_json(path / "state.json")
-        agent = load_agent(path / "agent.safetensors", self.config.settings)
+        agent = load_agent(path / "agent.safetensors", self.problem.settings)
         state = self._offline(agent) if saved["phase"] == "pretrain" else self._online(agent, begun=True)
         state.step = saved["step"]
         state.buffer.restore(path / "buffer.npz")

@@ -14,6 +14,7 @@ import pytest
 from arb import DataError
 from arb.checkpoint import newest_checkpoint, write_checkpoint
 from arb.config import configure, with_leaf
+from arb.data.collect import Request, collect
 from arb.policy import load_policy
 from arb.run import Interrupted, run
 from tests.runs import tiny
@@ -188,6 +189,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(place):
         ({"overrides": {"seed.x": 5}}, "'seed' is a single setting"),
         ({"overrides": {"schedule.online": "many"}}, "schedule.online must be int, not 'many'"),
         ({"overrides": {"replay.level": "episode"}}, "must be 'trajectory' or 'transition', not 'episode'"),
+        ({"overrides": {"settings.actions": "both"}}, "must be 'continuous' or 'discrete' or None, not 'both'"),
     ],
 )
 def test_a_mistaken_setting_is_one_line(arguments, message):
@@ -213,9 +215,26 @@ def test_every_leaf_can_be_set_from_text():
     assert config.replay.budget is None
 
 
-def test_a_discrete_environment_says_which_setting_it_needs(place):
-    with pytest.raises(DataError, match=r"CartPole-v1 has discrete actions: add settings\.actions=discrete"):
-        run(configure(task=str(place / "data.npz"), env="CartPole-v1"), place / "nowhere")
+def test_a_discrete_environment_makes_the_policy_categorical(place):
+    collect(Request("CartPole-v1", "random", 200), place / "cart.hdf5")
+    config = configure(task=str(place / "cart.hdf5"), overrides=tiny.SMALL | tiny.NETWORKS["iql"])
+    result = run(config, place / "cart")
+    assert set(load_policy(result.folder)(np.random.default_rng(0).normal(size=(50, 4)))) <= {0, 1}
+    naive = run(with_leaf(config, "replay.strategy", "naive"), place / "cart-naive")
+    assert naive.pretrained == result.pretrained  # found in the cache, whose agent is categorical too
+
+
+@pytest.mark.parametrize(
+    ("agent", "env", "leaves", "message"),
+    [
+        ("pex", "CartPole-v1", {}, "CartPole-v1 has discrete actions, which of the agents iql alone knows"),
+        ("iql", "CartPole-v1", {"settings.actions": "continuous"}, "leave settings.actions=continuous away"),
+        ("iql", "Pendulum-v1", {"settings.actions": "discrete"}, "Pendulum-v1 has continuous actions: leave"),
+    ],
+)
+def test_actions_that_the_environment_does_not_have(place, agent, env, leaves, message):
+    with pytest.raises(DataError, match=message):
+        run(configure(task=str(place / "data.npz"), env=env, agent=agent, overrides=leaves), place / "nowhere")
 
 
 def test_data_without_an_environment_asks_for_one(place):

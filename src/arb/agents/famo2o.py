@@ -135,7 +135,7 @@ class FamO2O(Acting):
     def create(cls, key: Array, obs_dim: int, action_dim: int, config: FamO2OConfig | None = None) -> FamO2O:
         """A fresh agent; actions are in [−1, 1]."""
         config = config or FamO2OConfig()
-        if config.actions != "continuous" or config.code_size % 2:
+        if config.actions == "discrete" or config.code_size % 2:
             raise ValueError("FamO2O needs continuous actions and an even code_size")
         k_critics, k_universal, k_balance = jax.random.split(key, 3)
         sizes = (obs_dim + config.code_size, *config.hidden, action_dim)

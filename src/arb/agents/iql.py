@@ -37,7 +37,8 @@ class IQLConfig:
     learning_rate: float = 3e-4
     policy_decay: int | None = None
     """Updates in which the policy's learning rate falls to 0 along half a cosine; constant after `begin_online`."""
-    actions: Literal["continuous", "discrete"] = "continuous"
+    actions: Literal["continuous", "discrete"] | None = None
+    """Their kind; None is what a run's environment has, and continuous for an agent made by hand."""
 
 
 # Losses --------------------------------------------------------------------------------------------------------------

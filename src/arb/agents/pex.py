@@ -98,7 +98,7 @@ class PEX(Acting):
     def create(cls, key: Array, obs_dim: int, action_dim: int, config: PEXConfig | None = None) -> PEX:
         """A fresh agent; actions are in [−1, 1]."""
         config = config or PEXConfig()
-        if config.actions != "continuous":
+        if config.actions == "discrete":
             raise ValueError("PEX is defined for continuous actions; use IQL for discrete ones")
         k_critics, k_old, k_new = jax.random.split(key, 3)
         sizes = (obs_dim, *config.hidden, action_dim)
