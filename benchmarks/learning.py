@@ -12,6 +12,7 @@ import argparse
 import itertools
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,27 @@ times as large, hence a fifth of β; and they come from five times as far, hence
 """
 
 
+class Discounted(gym.Wrapper):
+    """An environment whose returns are discounted as the paper's critics discount them."""
+
+    def reset(self, **options: Any) -> Any:
+        """Begin an episode."""
+        self.weight = 1.0
+        return self.env.reset(**options)
+
+    def step(self, action: Any) -> Any:
+        """One step; `evaluate` adds up the raw rewards."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        info["raw_reward"] = self.weight * float(info.get("raw_reward", reward))
+        self.weight *= IQLConfig.discount
+        return obs, reward, terminated, truncated, info
+
+
 def offline(data: Path, names: list[str], learners: list[str], updates: int, seeds: list[int], episodes: int) -> None:
     marks = [updates * (m + 1) // 5 for m in range(5)]
-    print(f"arb/hopper-v2, mean normalised score of {episodes} episodes after so many updates")
-    print("| data | learner | seed | " + " | ".join(f"{mark:,}" for mark in marks) + " |")
+    print(f"arb/hopper-v2, mean normalised score of {episodes} episodes after so many updates;")
+    print(f"at the end also the mean of their returns discounted by {IQLConfig.discount}")
+    print("| data | learner | seed | " + " | ".join(f"{mark:,}" for mark in marks) + " | discounted |")
     for name, learner, seed in itertools.product(names, learners, seeds):
         kind, settings = LEARNERS[learner]
         plan = {"schedule.pretrain": updates, "schedule.updates": updates // 50, **settings}
@@ -101,8 +119,9 @@ def offline(data: Path, names: list[str], learners: list[str], updates: int, see
         buffer.load(problem.dataset)
         for step, agent, _, _ in pretrain(fresh, buffer, key_of(seed, "pretrain"), config.schedule):
             if step in marks:
-                returns = evaluate(on_host(agent.actor), problem.make_env, episodes, stream(seed, "eval", step))
-                cells.append(problem.scores(returns).mean())
+                actor, starts = on_host(agent.actor), partial(stream, seed, "eval", step)
+                cells.append(problem.scores(evaluate(actor, problem.make_env, episodes, starts())).mean())
+        cells.append(evaluate(actor, lambda p=problem: Discounted(p.make_env()), episodes, starts()).mean())
         print(f"| {name} | {learner} | {seed} | {' | '.join(f'{c:.1f}' for c in cells)} |", flush=True)
 
 

@@ -10,20 +10,21 @@ as the update's matrix products need; nothing else that an update does is counte
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import time
-from collections.abc import Callable
-from functools import partial
-from itertools import pairwise
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from arb.agents import IQL, PEX, CalQL, FamO2O, learn
 from arb.buffer.batch import Batch
+from arb.presets import PRESETS
 from rivals import TorchCalQL, TorchIQL
 
 BATCH = 256
@@ -43,27 +44,24 @@ def random_batches(updates: int) -> Batch:
 
 
 # Work ----------------------------------------------------------------------------------------------------------------
-def forward(rows: int, *sizes: int) -> float:
-    return 2.0 * rows * sum(a * b for a, b in pairwise(sizes))
+def work(agent: Any) -> float:
+    """Floating-point operations of the matrix products in one update."""
+    batch = Batch(*(column[0] for column in random_batches(1)))
+    return products(jax.make_jaxpr(lambda a, b, key: a.update(b, key))(agent, batch, jax.random.key(0)).jaxpr)
 
 
-def training(rows: int, *sizes: int) -> float:
-    """Forward, gradient of all weights, gradient of all inputs but the first."""
-    return 3.0 * forward(rows, *sizes) - 2.0 * rows * sizes[0] * sizes[1]
-
-
-def iql_work() -> float:
-    q, value, policy = (OBS + ACTION, 256, 256, 1), (OBS, 256, 256, 1), (OBS, 256, 256, ACTION)
-    critics = 2 * forward(BATCH, *q) + 2 * training(BATCH, *q) + forward(BATCH, *value) + training(BATCH, *value)
-    return critics + training(BATCH, *policy)
-
-
-def calql_work(layers: int = 3, fan: int = 31) -> float:
-    hidden = (256,) * layers
-    q, policy = (OBS + ACTION, *hidden, 1), (OBS, 256, 256, 256, 2 * ACTION)
-    critics = 2 * training(BATCH * fan, *q) + 2 * forward(BATCH, *q)
-    # The policy's loss goes through both critics to their inputs; the fan needs the policy at s and at s'.
-    return critics + 2 * 2 * forward(BATCH, *q) + training(BATCH, *policy) + 2 * forward(BATCH, *policy)
+def products(program: Jaxpr) -> float:
+    """The same for a traced program, with everything it calls."""
+    total = 0.0
+    for equation in program.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            left, out = equation.invars[0].aval.shape, equation.outvars[0].aval.shape
+            total += 2.0 * math.prod(out) * math.prod(left[axis] for axis in contracted)
+        times = equation.params["length"] if equation.primitive.name == "scan" else 1
+        called = jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: isinstance(x, ClosedJaxpr | Jaxpr))
+        total += times * sum(products(getattr(p, "jaxpr", p)) for p in called if isinstance(p, ClosedJaxpr | Jaxpr))
+    return total
 
 
 def matrix_rate() -> float:
@@ -114,51 +112,56 @@ def eager(rival: Any, updates: int) -> Rate:
     return run
 
 
+class Variant(NamedTuple):
+    """What is timed, beside the rival it is compared with; a rival's own work is not counted."""
+
+    name: str
+    run: Rate
+    rival: str = ""
+    work: float = math.nan
+
+
+def variants(some: int, few: int) -> Iterator[Variant]:
+    key, antmaze = jax.random.key(0), PRESETS["calql", "antmaze"].config
+    yield Variant("eager PyTorch IQL", eager(TorchIQL(OBS, ACTION), some))
+    yield Variant("eager PyTorch Cal-QL", eager(TorchCalQL(OBS, ACTION), few))
+    for name, agent, rival in (
+        ("IQL", IQL.create(key, OBS, ACTION), "eager PyTorch IQL"),
+        ("PEX, offline", PEX.create(key, OBS, ACTION), "eager PyTorch IQL"),
+        ("PEX, online", PEX.create(key, OBS, ACTION).begin_online(), "eager PyTorch IQL"),
+        ("FamO2O", FamO2O.create(key, OBS, ACTION), "eager PyTorch IQL"),
+        ("Cal-QL", CalQL.create(key, OBS, ACTION), "eager PyTorch Cal-QL"),
+        ("Cal-QL, AntMaze", CalQL.create(key, OBS, ACTION, antmaze), ""),
+    ):
+        updates, unroll = (few, 1) if isinstance(agent, CalQL) else (some, 4)
+        flops = work(agent)  # before the agent is used up
+        yield Variant(name, ours(agent, updates, unroll), rival, flops)
+
+
 def main(rounds: int, scale: float) -> None:
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(0)
-    some, few = max(int(100 * scale), 4), max(int(4 * scale), 2)
-    make = partial(jax.random.key, 0)
-    groups: dict[str, tuple[float, dict[str, Rate]]] = {
-        "IQL": (iql_work(), {
-            "eager PyTorch IQL": eager(TorchIQL(OBS, ACTION), some),
-            "IQL": ours(IQL.create(make(), OBS, ACTION), some, 4),
-            "PEX, offline": ours(PEX.create(make(), OBS, ACTION), some, 4),
-            "PEX, online": ours(PEX.create(make(), OBS, ACTION).begin_online(), some, 4),
-            "FamO2O, online": ours(FamO2O.create(make(), OBS, ACTION).begin_online(), some, 4),
-        }),
-        "Cal-QL": (calql_work(), {
-            "eager PyTorch Cal-QL": eager(TorchCalQL(OBS, ACTION), few),
-            "Cal-QL": ours(CalQL.create(make(), OBS, ACTION), few, 1),
-        }),
-    }  # fmt: skip
-    rates: dict[str, list[float]] = {name: [] for _, group in groups.values() for name in group}
+    timed = list(variants(max(int(100 * scale), 4), max(int(4 * scale), 2)))
+    rates: dict[str, list[float]] = {variant.name: [] for variant in timed}
     limits = []
     for _ in range(rounds):
         limits.append(matrix_rate())
-        for _, group in groups.values():
-            for name, run in group.items():
-                rates[name].append(run())
+        for variant in timed:
+            rates[variant.name].append(variant.run())
     print(
         f"{len(os.sched_getaffinity(0))} core(s), {rounds} interleaved rounds, batch {BATCH}, {OBS}/{ACTION} dimensions"
     )
     print(f"matrix products: {np.median(limits) / 1e9:.0f} GFLOP/s (median of the rounds' best library)")
-    print("| variant | updates/s, median (best) | against eager, median of rounds | best/best | share of the limit |")
-    print("|---|---|---|---|---|")
-    for title, (work, group) in groups.items():
-        base = np.array(rates[next(iter(group))])
-        for name in group:
-            r = np.array(rates[name])
-            share = f"{np.median(r * work / np.array(limits)):.0%}" if title in name else "-"
-            print(
-                f"| {name} | {np.median(r):.1f} ({r.max():.1f}) | {np.median(r / base):.2f} "
-                f"({np.min(r / base):.2f}-{np.max(r / base):.2f}) | {r.max() / base.max():.2f} | {share} |"
-            )
-        limit = np.array(limits) / work
-        print(
-            f"| limit of {title}, {work / 1e9:.3f} GFLOP | {np.median(limit):.1f} | {np.median(limit / base):.2f} "
-            "| | 100% |"
-        )
+    print("| variant | GFLOP | updates/s | against eager (range) | share of the limit | the limit against eager |")
+    print("|---|---|---|---|---|---|")
+    for name, _, rival, flops in timed:
+        r, limit = np.array(rates[name]), np.array(limits) / flops
+        cells = [name, f"{flops / 1e9:.2f}", f"{np.median(r):.1f}", "-", f"{np.median(r / limit):.0%}", "-"]
+        if rival:
+            base = np.array(rates[rival])
+            cells[3] = f"{np.median(r / base):.2f} ({np.min(r / base):.2f}-{np.max(r / base):.2f})"
+            cells[5] = f"{np.median(limit / base):.2f}"
+        print("| " + " | ".join(cell.replace("nan%", "-").replace("nan", "-") for cell in cells) + " |")
 
 
 if __name__ == "__main__":
