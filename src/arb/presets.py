@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from arb.agents import CalQLConfig, FamO2OConfig, IQLConfig, PEXConfig
+from arb.buffer.errors import DataError
 
 Domain = Literal["locomotion", "antmaze"]
 
@@ -52,7 +53,7 @@ PRESETS: dict[tuple[str, Domain], Preset] = {
     ),
     ("famo2o", "locomotion"): Preset(FamO2OConfig(), 0.5),
     ("famo2o", "antmaze"): Preset(
-        FamO2OConfig(expectile=0.9, temperature=10.0, lowest_balance=8.0, highest_balance=14.0),
+        FamO2OConfig(expectile=0.9, lowest_balance=8.0, highest_balance=14.0),
         0.5,
     ),
 }
@@ -62,5 +63,5 @@ def preset(algorithm: str, domain: Domain) -> Preset:
     """The paper's settings of an algorithm on a domain."""
     if (algorithm, domain) not in PRESETS:
         known = ", ".join(f"{a} on {d}" for a, d in PRESETS)
-        raise KeyError(f"no preset for {algorithm} on {domain}; there are: {known}")
+        raise DataError(f"no preset for {algorithm} on {domain}; there are: {known}")
     return PRESETS[algorithm, domain]

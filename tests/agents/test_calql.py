@@ -22,15 +22,19 @@ from arb.agents.calql import (
     draw_fan,
     error_and_gap,
     multiplier,
+    multiplier_loss,
     policy_loss,
     temperature_loss,
 )
 from arb.agents.iql import td_target
 from arb.agents.policies import Draws
 from arb.buffer.batch import Batch
+from arb.buffer.errors import DataError
 from tests.agents.conftest import random_batches, twin, updated
 
 SMALL = CalQLConfig(policy_hidden=(8,), critic_hidden=(8, 8), actions=3, chunk=4)
+RATES = replace(SMALL, lagrange=True, policy_rate=0.01, critic_rate=0.02, target_rate=0.25)
+"""A multiplier, and rates that tell who uses which."""
 FILES = ["calql_locomotion", "calql_antmaze", "cql_antmaze"]
 
 
@@ -47,6 +51,13 @@ def test_formulas_worked_by_hand():
     with_multiplier = conservative_terms(jnp.array([1.0, 2.0]), jnp.array(0.0), replace(SMALL, lagrange=True))
     np.testing.assert_allclose(with_multiplier, [2.0, 12.0], rtol=1e-6)
     np.testing.assert_allclose(conservative_terms(jnp.array([1.0, 2.0]), jnp.array(0.0), SMALL), [10.0, 20.0])
+
+
+def test_the_multiplier_rises_while_the_gaps_exceed_their_target():
+    # Half of 10 * (1.0 - 0.8) + 10 * (2.0 - 0.8), times the multiplier e^0, with the other sign.
+    slope = jax.value_and_grad(partial(multiplier_loss, config=replace(SMALL, lagrange=True)), argnums=1)
+    np.testing.assert_allclose(slope(jnp.array([1.0, 2.0]), jnp.array(0.0)), [-7.0, -7.0], rtol=1e-6)
+    np.testing.assert_allclose(slope(jnp.array([0.3, 0.3]), jnp.array(0.0)), [5.0, 5.0], rtol=1e-6)
 
 
 def settings_of(golden) -> tuple[CalQLConfig, bool]:
@@ -76,7 +87,8 @@ def test_the_critic_loss_equals_the_reference_for_given_values(name, extract):
     np.testing.assert_allclose(errors, [golden["loss.td1"], golden["loss.td2"]], rtol=1e-4)
     assert float(errors.sum() + terms.sum()) == pytest.approx(float(golden["loss.total"]), rel=1e-4)
     if config.lagrange:
-        assert float(-0.5 * terms.sum()) == pytest.approx(float(golden["alpha_prime_loss"]), rel=1e-4)
+        loss = multiplier_loss(gaps, golden["log_alpha_prime"], config)
+        assert float(loss) == pytest.approx(float(golden["alpha_prime_loss"]), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -130,6 +142,14 @@ def test_the_fan_has_the_right_actions_and_no_gradient():
     assert not any(g.any() for g in jax.tree.leaves(gradient))
 
 
+def test_the_fan_is_drawn_where_its_names_say():
+    agent, batch, _ = agent_batch_fan()
+    narrow = replace(agent.policy, offset=jnp.array(-20.0))  # its draws are its mode
+    fan = draw_fan(narrow, batch, Draws(jax.random.key(1)), SMALL)
+    for drawn, obs in ((fan.current, batch.obs), (fan.next, batch.next_obs), (fan.target, batch.next_obs)):
+        np.testing.assert_allclose(drawn, jnp.broadcast_to(narrow.mode(obs)[:, None], drawn.shape), atol=1e-5)
+
+
 def test_an_open_episode_is_not_calibrated_and_a_known_return_is_a_bound():
     agent, batch, fan = agent_batch_fan()
     plain = critic_terms(agent.q, agent.target, batch, fan, SMALL, False)
@@ -145,12 +165,27 @@ def test_calibration_online_is_a_choice_of_its_own():
     agent = CalQL.create(jax.random.key(0), 4, 2, config)
     gaps = [float(updated(a, high, jax.random.key(1))[1]["gap"]) for a in (agent, agent.begin_online())]
     assert gaps[0] > 90.0 > gaps[1]
-    agent = CalQL.create(jax.random.key(0), 4, 2, SMALL).begin_online()
-    assert float(updated(agent, high, jax.random.key(1))[1]["gap"]) > 90.0
 
 
-def test_temperatures_go_on_learning_online():
-    agent = CalQL.create(jax.random.key(0), 4, 2, replace(SMALL, lagrange=True)).begin_online()
-    after, _ = updated(agent, random_batches(12), jax.random.key(1))
-    assert float(after.log_alpha) != float(agent.log_alpha)
-    assert float(after.log_multiplier) != float(agent.log_multiplier)
+def test_an_online_update_calibrates_and_takes_every_step_with_its_own_rate_and_sense():
+    agent = CalQL.create(jax.random.key(0), 4, 2, RATES).begin_online()
+    agent = replace(agent, target=jax.tree.map(lambda x: 0.5 * x, agent.target))
+    high = random_batches(12)._replace(return_to_go=np.full(12, 100.0, np.float32))
+    after, metrics = updated(agent, high, jax.random.key(1))
+    gap = float(metrics["gap"])
+    assert gap > 90.0
+    # Adam's first step has the length of its rate.
+    for part, rate in {"q": 0.02, "policy": 0.01, "log_alpha": 0.01, "log_multiplier": 0.02}.items():
+        steps = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), getattr(after, part), getattr(agent, part))
+        assert max(jax.tree.leaves(steps)) == pytest.approx(rate, rel=1e-3), part
+    for new, old, q in zip(*map(jax.tree.leaves, (after.target, agent.target, after.q)), strict=True):
+        np.testing.assert_allclose(new - old, 0.25 * (q - old), atol=1e-6)
+    # Its first moment is a tenth of the gradient: of log α · (entropy + action_dim), and of -e · 10 · (gap - 0.8).
+    assert float(after.alpha_adam.mu) == pytest.approx(0.1 * (float(metrics["entropy"]) + 2), rel=1e-4)
+    assert float(after.multiplier_adam.mu) == pytest.approx(-math.e * (gap - 0.8), rel=1e-4)
+    assert after.log_multiplier > agent.log_multiplier
+
+
+def test_a_chunk_without_states_is_refused():
+    with pytest.raises(DataError, match="chunk is 0; it is a number of states, at least 1"):
+        CalQL.create(jax.random.key(0), 4, 2, replace(SMALL, chunk=0))

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from arb.agents import NotFiniteError
 from arb.agents.density import DensityRatio, Ratio, RatioConfig, first_online_priority, jensen_shannon_bound, priority
+from arb.buffer.errors import DataError
 from arb.buffer.replay import ReplayBuffer
 
 SMALL = RatioConfig(hidden=(16, 16), learning_rate=3e-3, batch_size=64, first_steps=10)
+BOUND_SLOPES = jax.jit(jax.grad(jensen_shannon_bound, argnums=(0, 1)))
 
 
 def sampler(config: RatioConfig = SMALL) -> DensityRatio:
@@ -33,11 +35,13 @@ def test_the_bound_worked_by_hand():
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0.05, 20.0))
 def test_the_bound_is_least_at_the_ratio_of_densities(ratio):
-    # Where online rows are `ratio` times as frequent as offline ones, the pointwise loss in w has its minimum there.
-    def loss(w):
-        return -math.log(2 / (w + 1)) - ratio * math.log(2 * w / (w + 1))
+    def slope(w):
+        """Of the bound in w(s, a), where online rows are `ratio` times as frequent as offline ones."""
+        offline, online = BOUND_SLOPES(w, w)
+        return float(offline) + ratio * float(online)
 
-    assert loss(ratio) <= min(loss(0.9 * ratio), loss(1.1 * ratio))
+    assert slope(0.9 * ratio) < 0.0 < slope(1.1 * ratio)
+    assert slope(ratio) == pytest.approx(0.0, abs=1e-5)
 
 
 def test_priorities_worked_by_hand():
@@ -51,6 +55,12 @@ def test_the_first_online_steps_have_their_share():
     assert first_online_priority(200_000, 0.5, 1000) == 200.0
     p = first_online_priority(5000, 0.75, 1000)
     assert 1000 * p / (1000 * p + 5000) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("config", [RatioConfig(first_online_share=1.0), RatioConfig(first_steps=0)])
+def test_a_share_that_no_weight_gives_is_refused(config):
+    with pytest.raises(DataError, match="a share from 0 to below 1, and at least 1 step"):
+        sampler(config)
 
 
 def test_a_fresh_network_says_one():

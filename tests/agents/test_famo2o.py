@@ -15,9 +15,11 @@ from arb.agents.famo2o import Balance, balance_loss, encode, entropy_loss, into_
 from arb.agents.iql import advantage_weight
 from arb.agents.nets import MLP
 from arb.agents.policies import Draws
+from arb.buffer.likelihood import tanh_gaussian_log_likelihood
 from tests.agents.conftest import random_batches, updated
 
 SMALL = FamO2OConfig(hidden=(8, 8))
+ONCE = replace(SMALL, learning_rate=0.01, policy_decay=1)
 
 
 def test_the_code_worked_by_hand():
@@ -37,7 +39,7 @@ def test_every_sample_is_weighted_by_its_own_balance():
     # The release of FamO2O broadcasts (B,) against (B, 1) here, so that every sample is weighted by all balances.
     weight = advantage_weight(jnp.array([1.0, 1.0, -1.0]), jnp.array([1.0, 2.0, 3.0]), 100.0)
     np.testing.assert_allclose(weight, np.exp([1.0, 2.0, -3.0]), rtol=1e-6)
-    agent = FamO2O.create(jax.random.key(0), 4, 2, SMALL)
+    agent = FamO2O.create(jax.random.key(0), 4, 2, ONCE)
     batch, key = random_batches(8), jax.random.key(1)
     _, metrics = updated(agent, batch, key)
     member = agent._members(jnp.array(batch.obs), Draws(jax.random.split(key)[0]))
@@ -46,6 +48,22 @@ def test_every_sample_is_weighted_by_its_own_balance():
     triples = zip(member.tolist(), advantage.tolist(), log_prob.tolist(), strict=True)
     expected = -sum(math.exp(b * u) * p for b, u, p in triples) / 8
     assert float(metrics["policy_loss"]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_steps_have_their_rates_and_only_the_universal_policys_falls():
+    agent, batch, key = FamO2O.create(jax.random.key(0), 4, 2, ONCE), random_batches(8), jax.random.key(1)
+    after, metrics = updated(agent, batch, key)
+    later, _ = updated(after, batch, key)
+
+    def step(before, now) -> float:
+        return max(float(jnp.abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, (before, now)), strict=True))
+
+    parts = [(a.family.universal, a.family.balance, a.log_temperature) for a in (agent, after, later)]
+    # Adam's first step has the length of its rate; after one update policy_decay leaves nothing of the policy's.
+    assert list(map(step, parts[0], parts[1])) == pytest.approx([0.01] * 3, rel=1e-3)
+    assert [step(a, b) > 0.0 for a, b in zip(parts[1], parts[2], strict=True)] == [False, True, True]
+    # Adam's first moment is a tenth of the gradient, which at temperature 1 is the entropy above its target.
+    assert float(after.temperature_adam.mu) == pytest.approx(0.1 * (float(metrics["entropy"]) + 0.5), rel=1e-4)
 
 
 def test_members_are_uniform_offline_and_picked_online():
@@ -62,13 +80,16 @@ def test_members_are_uniform_offline_and_picked_online():
 def test_the_balance_stays_in_its_range_and_knows_its_density():
     net = MLP((jnp.zeros((1, 1)),), (jnp.array([0.7]),))
     balance = Balance(net, jnp.array(-20.0), 1.0, 5.0)
-    value, log_prob = balance.draw(jnp.zeros((4, 1)), Draws(jax.random.key(0)))
+    value, _ = balance.draw(jnp.zeros((4, 1)), Draws(jax.random.key(0)))
     assert float(balance.mode(jnp.zeros((1, 1)))[0]) == pytest.approx(3 + 2 * math.tanh(0.7))
     x = np.arctanh(np.clip((np.asarray(value, np.float64) - 3) / 2, -1, 1))
     std = math.exp(-10.0)  # the clip of log_std
     np.testing.assert_allclose(x, 0.7, atol=5 * std)
-    at_mean = 10.0 - 0.5 * math.log(2 * math.pi) - math.log(1 - math.tanh(0.7) ** 2)
-    assert (np.asarray(log_prob) <= at_mean + 1e-3).all()
+    value, log_prob = replace(balance, log_std=jnp.array(-0.5)).draw(jnp.zeros((50, 1)), Draws(jax.random.key(0)))
+    squashed, mean, log_std = (np.asarray(value)[:, None] - 3) / 2, np.full((50, 1), 0.7), np.full((50, 1), -0.5)
+    np.testing.assert_allclose(
+        log_prob, tanh_gaussian_log_likelihood(squashed, mean, log_std, "density"), rtol=1e-3, atol=1e-3
+    )
     wide, _ = replace(balance, log_std=jnp.array(2.0)).draw(jnp.zeros((1000, 1)), Draws(jax.random.key(0)))
     assert 1.0 <= float(wide.min()) < float(wide.max()) <= 5.0
 
@@ -80,6 +101,11 @@ def test_acting_and_scoring_use_the_balance_of_the_mean():
     np.testing.assert_allclose(agent.mode(batch.obs), agent.family.universal.mode(chosen), rtol=1e-5)
     expected = agent.family.universal.score(chosen, batch.action)
     np.testing.assert_allclose(agent.score(batch.obs, batch.action), expected, rtol=1e-5)
+
+
+def test_the_universal_policy_has_a_floor_under_its_width():
+    universal = FamO2O.create(jax.random.key(0), 4, 2, SMALL).family.universal
+    assert replace(universal, log_std=jnp.full(2, -99.0)).bounded_log_std().tolist() == [-5.0, -5.0]
 
 
 def test_an_odd_code_is_refused():

@@ -18,6 +18,7 @@ from arb.buffer.batch import Batch
 from tests.agents.conftest import network, twin, updated
 
 SMALL = IQLConfig(hidden=(8, 8))
+CLONING = replace(SMALL, temperature=0.0, policy_decay=1)
 
 
 def test_losses_worked_by_hand():
@@ -103,8 +104,16 @@ def test_discrete_actions_are_numbers(batches):
     assert set(np.asarray(agent.act(jnp.array(batch.obs), jax.random.key(0))).tolist()) <= {0, 1, 2}
 
 
+def test_the_policy_rests_when_its_rate_has_fallen_and_the_critics_go_on(batches):
+    agent, _ = updated(IQL.create(jax.random.key(0), 4, 2, CLONING), batches(16))
+    later, _ = updated(agent, batches(16))
+    for now, before in zip(*map(jax.tree.leaves, (later.policy, agent.policy)), strict=True):
+        np.testing.assert_array_equal(now, before)
+    assert (later.critics.value.biases[-1] != agent.critics.value.biases[-1]).all()
+
+
 def test_behaviour_cloning_is_iql_at_temperature_zero(batches):
-    agent = IQL.create(jax.random.key(0), 4, 2, replace(SMALL, temperature=0.0))
-    batch = batches(16)
-    _, metrics = updated(agent, batch)
+    agent, batch = IQL.create(jax.random.key(0), 4, 2, CLONING), batches(16)
+    after, metrics = updated(agent, batch)
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool((a != b).any()), after.policy, agent.policy))
     assert float(metrics["policy_loss"]) == pytest.approx(-float(agent.policy.log_prob(batch.obs, batch.action).mean()))

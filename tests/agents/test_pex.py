@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arb.agents import IQL, PEX, IQLConfig, PEXConfig
-from arb.agents.nets import MLP, Twin
+from arb.agents.nets import MLP, Twin, move
 from arb.agents.pex import Pair, old_probability
 from arb.agents.policies import Draws, Gaussian
 from tests.agents.conftest import random_batches, updated
@@ -65,23 +65,44 @@ def test_evaluation_is_greedy_and_with_a_key_nearly_so():
     assert share == pytest.approx(0.1 / (1 + math.exp(3)), abs=0.002)
 
 
-def test_offline_it_is_iql():
+def test_evaluation_with_a_key_now_and_then_draws_from_the_new_policy():
+    both = pair(-0.5, 0.5, 1.0)  # the new policy's action is the better one
+    both = replace(both, new=replace(both.new, log_std=jnp.array([-3.0])))
+    actions = np.asarray(both.mode(jnp.zeros((20_000, 1)), Draws(jax.random.key(0))))[:, 0]
+    drawn = ~(np.isclose(actions, 0.5, atol=1e-5) | np.isclose(actions, -0.5, atol=1e-5))
+    # One time in ten it is a draw, and 0.9 + 0.1 / (1 + e^-3) of these are taken.
+    assert drawn.mean() == pytest.approx(0.1 * (0.9 + 0.1 / (1 + math.exp(-3))), abs=0.007)
+    assert actions[drawn].std() == pytest.approx(math.exp(-3.0), rel=0.1)
+
+
+def test_the_new_policy_has_a_floor_of_its_own_under_its_width():
+    agent = PEX.create(jax.random.key(0), 4, 2, SMALL)
+    narrow = [replace(policy, log_std=jnp.full(2, -99.0)) for policy in (agent.old, agent.new)]
+    assert [policy.bounded_log_std().tolist() for policy in narrow] == [[-20.0] * 2, [-5.0] * 2]
+
+
+def test_offline_it_is_iql_with_its_falling_rate():
     batch, key = random_batches(16), jax.random.key(1)
-    pex = PEX.create(jax.random.key(0), 4, 2, SMALL)
-    iql = IQL.create(jax.random.key(0), 4, 2, IQLConfig(hidden=(8, 8)))
+    pex = PEX.create(jax.random.key(0), 4, 2, replace(SMALL, policy_decay=1))
+    iql = IQL.create(jax.random.key(0), 4, 2, IQLConfig(hidden=(8, 8), policy_decay=1))
     iql = replace(iql, critics=pex.critics, policy=pex.old)
     (pex, ours), (iql, theirs) = updated(pex, batch, key), updated(iql, batch, key)
     assert {k: float(v) for k, v in ours.items()} == pytest.approx({k: float(v) for k, v in theirs.items()}, rel=1e-5)
     np.testing.assert_allclose(pex.mode(batch.obs), iql.mode(batch.obs), rtol=1e-5)
     np.testing.assert_allclose(pex.score(batch.obs, batch.action), iql.score(batch.obs, batch.action), rtol=1e-4)
+    later, _ = updated(pex, batch, key)  # after one update the policy's rate is 0
+    np.testing.assert_array_equal(later.mode(batch.obs), pex.mode(batch.obs))
+    assert (later.critics.value.biases[-1] != pex.critics.value.biases[-1]).all()
 
 
 @pytest.mark.parametrize(("start", "same"), [("copy", True), ("random", False)])
 def test_the_new_policy_starts_as_asked(start, same):
-    agent = PEX.create(jax.random.key(0), 4, 2, replace(SMALL, new_policy=start)).begin_online()
+    agent = PEX.create(jax.random.key(0), 4, 2, replace(SMALL, new_policy=start))
+    old, seen = move(agent.old, agent.old, agent.policy_adam, 0.1)  # a step along any gradient
+    agent = replace(agent, old=old, policy_adam=seen).begin_online()
     obs = jnp.array(random_batches(16).obs)
     assert bool(jnp.allclose(agent.old.mode(obs), agent.new.mode(obs))) is same
-    assert int(agent.policy_adam.count) == 0
+    assert not any(x.any() for x in jax.tree.leaves(agent.policy_adam))
 
 
 @pytest.mark.parametrize("source", ["composite", "buffer"])

@@ -4,45 +4,83 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
+from arb.buffer.errors import DataError
 from arb.presets import PRESETS, preset
 
-
-def test_values_of_the_papers_tables():
-    rows = {
-        "pex": ("sharpness", 3.0, 10.0),
-        "iql": ("temperature", 3.0, 10.0),
-        "famo2o": ("lowest_balance", 1.0, 8.0),
-        "calql": ("conservatism", 10.0, 5.0),
-    }
-    for algorithm, (name, locomotion, antmaze) in rows.items():
-        assert getattr(preset(algorithm, "locomotion").config, name) == locomotion
-        assert getattr(preset(algorithm, "antmaze").config, name) == antmaze
-    for algorithm in ("iql", "pex", "famo2o"):
-        assert preset(algorithm, "locomotion").config.expectile == 0.7
-        assert preset(algorithm, "antmaze").config.expectile == 0.9
-    assert (
-        preset("famo2o", "locomotion").config.highest_balance,
-        preset("famo2o", "antmaze").config.highest_balance,
-    ) == (
-        5.0,
-        14.0,
-    )
-    assert {p.arb_temperature for (name, _), p in PRESETS.items() if name != "calql"} == {0.5}
-    assert preset("calql", "antmaze").arb_temperature == 5.0
+DOMAINS = ("locomotion", "antmaze")
 
 
-def test_calql_follows_the_release_where_the_papers_table_is_transposed():
-    locomotion, antmaze = (preset("calql", d).config for d in ("locomotion", "antmaze"))
-    assert (len(locomotion.critic_hidden), len(antmaze.critic_hidden)) == (3, 5)
-    assert (locomotion.policy_rate, antmaze.policy_rate) == (3e-5, 1e-4)
-    assert (locomotion.lagrange, antmaze.lagrange, antmaze.target_gap, antmaze.max_backup) == (False, True, 0.8, True)
+def both(value):
+    """The same on both domains."""
+    return (value, value)
+
+
+IQL = {
+    "hidden": both((256, 256)),
+    "expectile": (0.7, 0.9),
+    "temperature": (3.0, 10.0),
+    "largest_weight": both(100.0),
+    "discount": both(0.99),
+    "target_rate": both(0.005),
+    "learning_rate": both(3e-4),
+    "policy_decay": both(1_000_000),
+    "actions": both(None),
+}
+PEX = IQL | {
+    "sharpness": (3.0, 10.0),
+    "greed": both(0.9),
+    "new_policy": both("random"),
+    "policy_actions": both("composite"),
+    "scored": both("new"),
+}
+FAMO2O = IQL | {
+    "temperature": both(3.0),  # b takes its place
+    "policy_decay": both(None),
+    "lowest_balance": (1.0, 8.0),
+    "highest_balance": (5.0, 14.0),
+    "code_size": both(6),
+    "target_entropy": both(-0.5),
+}
+CALQL = {
+    "policy_hidden": both((256,) * 3),
+    "critic_hidden": ((256,) * 3, (256,) * 5),  # the release's; the paper's table has them transposed
+    "discount": both(0.99),
+    "target_rate": both(0.005),
+    "policy_rate": (3e-5, 1e-4),
+    "critic_rate": both(3e-4),
+    "conservatism": (10.0, 5.0),
+    "actions": both(10),
+    "calibrate": both(True),
+    "calibrate_online": both(True),
+    "lagrange": (False, True),
+    "target_gap": both(0.8),  # read only with a multiplier
+    "max_backup": (False, True),
+    "lowest_gap": (None, -200.0),
+    "chunk": both(16),
+}
+TABLES = {"iql": (IQL, 0.5), "calql": (CALQL, 5.0), "pex": (PEX, 0.5), "famo2o": (FAMO2O, 0.5)}
+"""Settings on locomotion and on AntMaze, and λ of ARB."""
+
+
+@pytest.mark.parametrize("algorithm", TABLES)
+def test_every_value_is_that_of_the_table(algorithm):
+    table, arb_temperature = TABLES[algorithm]
+    for column, domain in enumerate(DOMAINS):
+        found = preset(algorithm, domain)
+        assert asdict(found.config) == {name: row[column] for name, row in table.items()}
+        assert found.arb_temperature == arb_temperature
+
+
+def test_there_is_a_preset_for_every_algorithm_on_every_domain():
+    assert set(PRESETS) == {(algorithm, domain) for algorithm in TABLES for domain in DOMAINS}
 
 
 def test_an_unknown_preset_is_refused_with_the_known_ones():
-    with pytest.raises(KeyError, match="no preset for sac on antmaze; there are: iql on locomotion"):
+    with pytest.raises(DataError, match=r"^no preset for sac on antmaze; there are: iql on locomotion"):
         preset("sac", "antmaze")
 
 

@@ -1,6 +1,7 @@
 """The algorithms of the paper, as pure updates on values. Importing this imports JAX; `import arb` does not."""
 
 from arb.agents.calql import CalQL, CalQLConfig
+from arb.agents.density import DensityRatio, Ratio, RatioConfig
 from arb.agents.famo2o import FamO2O, FamO2OConfig
 from arb.agents.iql import IQL, IQLConfig
 from arb.agents.learn import NotFiniteError, learn, on_host, scores
@@ -14,11 +15,14 @@ __all__ = [
     "Agent",
     "CalQL",
     "CalQLConfig",
+    "DensityRatio",
     "FamO2O",
     "FamO2OConfig",
     "IQLConfig",
     "NotFiniteError",
     "PEXConfig",
+    "Ratio",
+    "RatioConfig",
     "learn",
     "load",
     "on_host",

@@ -20,6 +20,7 @@ from arb.agents.nets import AdamState, Twin, adam, copied, descend, follow, guar
 from arb.agents.policies import Acting, Draws, TanhGaussian
 from arb.agents.protocol import Metrics, Transitions
 from arb.agents.pytrees import constant, pytree
+from arb.buffer.errors import DataError
 from arb.buffer.likelihood import Likelihood
 
 
@@ -138,12 +139,18 @@ def conservative_terms(gaps: Array, log_multiplier: Array, config: CalQLConfig) 
     return config.conservatism * gaps
 
 
+def multiplier_loss(gaps: Array, log_multiplier: Array, config: CalQLConfig) -> Array:
+    """Falls when the multiplier rises as long as the gaps exceed their target."""
+    return -0.5 * jnp.sum(conservative_terms(gaps, log_multiplier, config))
+
+
 def critic_gradient(
     q: Twin, target: Twin, batch: Transitions, fan: Fan, log_multiplier: Array, config: CalQLConfig, calibrate: bool
 ) -> tuple[Array, Array, Twin]:
     """Loss, gaps (2,) and gradient of the critics, summed over chunks of states that fit the cache.
 
-    The loss is a mean over states, so the mean over equal chunks is the same number.
+    The loss is a mean over states, so the mean over equal chunks is the same number. The chunks are the largest equal
+    ones of at most `chunk` states that the batch divides into: of one state each if its size is a larger prime.
     """
     size = len(batch.reward)
     count = next(c for c in range(-(-size // config.chunk), size + 1) if size % c == 0)
@@ -185,6 +192,8 @@ class CalQL(Acting):
     def create(cls, key: Array, obs_dim: int, action_dim: int, config: CalQLConfig | None = None) -> CalQL:
         """A fresh agent; actions are in [−1, 1]."""
         config = config or CalQLConfig()
+        if config.chunk < 1:
+            raise DataError(f"Cal-QL's chunk is {config.chunk}; it is a number of states, at least 1")
         k_q, k_policy = jax.random.split(key)
         q = Twin.create(k_q, (obs_dim + action_dim, *config.critic_hidden, 1), orthogonal)
         policy = TanhGaussian.create(k_policy, (obs_dim, *config.policy_hidden, action_dim))
@@ -196,24 +205,22 @@ class CalQL(Acting):
         """One update: every loss is taken at the networks as they were before it."""
         config = self.config
         k_policy, k_fan = jax.random.split(key)
+        fan = draw_fan(self.policy, batch, Draws(k_fan), config)
+        calibrate = config.calibrate_online if self.online else config.calibrate
+        q_loss, gaps, gradient = critic_gradient(
+            self.q, self.target, batch, fan, self.log_multiplier, config, calibrate
+        )
 
         def improve(policy: TanhGaussian) -> tuple[Array, Array]:
             action, log_prob = policy.draw(batch.obs, Draws(k_policy), 1)
             q = self.q.least(batch.obs[:, None], action)
             return policy_loss(jnp.exp(self.log_alpha), log_prob, q), log_prob
 
+        policy, policy_adam, p_loss, log_prob = descend(improve, self.policy, self.policy_adam, config.policy_rate)
+
         def cool(log_alpha: Array) -> tuple[Array, None]:
             return temperature_loss(log_alpha, jax.lax.stop_gradient(log_prob), -self.action_dim), None
 
-        def tighten(log_multiplier: Array) -> tuple[Array, None]:
-            return -0.5 * jnp.sum(conservative_terms(gaps, log_multiplier, config)), None
-
-        fan = draw_fan(self.policy, batch, Draws(k_fan), config)
-        calibrate = config.calibrate_online if self.online else config.calibrate
-        q_loss, gaps, gradient = critic_gradient(
-            self.q, self.target, batch, fan, self.log_multiplier, config, calibrate
-        )
-        policy, policy_adam, p_loss, log_prob = descend(improve, self.policy, self.policy_adam, config.policy_rate)
         log_alpha, alpha_adam, _, _ = descend(cool, self.log_alpha, self.alpha_adam, config.policy_rate)
         q, q_adam = move(self.q, gradient, self.q_adam, config.critic_rate)
         agent = replace(
@@ -227,6 +234,10 @@ class CalQL(Acting):
             alpha_adam=alpha_adam,
         )
         if config.lagrange:
+
+            def tighten(log_multiplier: Array) -> tuple[Array, None]:
+                return multiplier_loss(gaps, log_multiplier, config), None
+
             log_m, adam_m, _, _ = descend(tighten, self.log_multiplier, self.multiplier_adam, config.critic_rate)
             agent = replace(agent, log_multiplier=log_m, multiplier_adam=adam_m)
         return agent, {

@@ -22,6 +22,7 @@ from arb.agents.learn import NotFiniteError
 from arb.agents.nets import MLP, AdamState, adam, descend, named_arrays, with_arrays
 from arb.agents.protocol import Transitions
 from arb.agents.pytrees import constant, pytree
+from arb.buffer.errors import DataError
 from arb.buffer.ledger import Ints, Ledger
 from arb.buffer.samplers import Mixed, Sampler, State
 from arb.buffer.sumtree import SumTree
@@ -85,6 +86,11 @@ class Ratio:
     def create(cls, key: Array, obs_dim: int, action_dim: int, config: RatioConfig | None = None) -> Ratio:
         """A network that says about 1 everywhere: a small last layer with bias 1."""
         config = config or RatioConfig()
+        if not (0.0 <= config.first_online_share < 1.0 <= config.first_steps):
+            raise DataError(
+                f"BERB's first_online_share is {config.first_online_share} of the rows after {config.first_steps} "
+                "first_steps; give a share from 0 to below 1, and at least 1 step"
+            )
         k_hidden, k_last = jax.random.split(key)
         net = MLP.create(k_hidden, (obs_dim + action_dim, *config.hidden, 1), hidden_uniform)
         last = jax.random.uniform(k_last, (config.hidden[-1], 1), minval=-3e-3, maxval=3e-3)

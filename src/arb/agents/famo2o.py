@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from arb.agents.iql import Critics, IQLConfig, advantage_weight, weighted_likelihood_loss
+from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, weighted_likelihood_loss
 from arb.agents.nets import MLP, AdamState, adam, descend, namespace
 from arb.agents.policies import Acting, Chance, Draws, Gaussian, log_tanh_slope, normal_log_density
 from arb.agents.protocol import Metrics, Transitions
@@ -149,26 +149,29 @@ class FamO2O(Acting):
         return cls(critics, family, log_temperature, *states, obs_dim, action_dim, config)
 
     def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
-        """One update: critics, balance model, its temperature, universal policy, each at the others' old values."""
+        """One update: critics, universal policy, balance model, its temperature, each at the others' old values."""
         config, family, rate = self.config, self.family, self.config.learning_rate
         k_member, k_balance = jax.random.split(key)
-
-        def pick(balance: Balance) -> tuple[Array, Array]:
-            q, log_prob = family.value_of(balance, batch.obs, self.critics, Draws(k_balance))
-            return balance_loss(jnp.exp(self.log_temperature), log_prob, q), jax.lax.stop_gradient(-log_prob)
-
-        def cool(log_temperature: Array) -> tuple[Array, None]:
-            return entropy_loss(log_temperature, entropy, config.target_entropy), None
+        critics, advantage, metrics = self.critics.update(batch, batch.action, config)
+        member = self._members(batch.obs, Draws(k_member))
+        weight = advantage_weight(advantage, member, config.largest_weight)
 
         def imitate(universal: Gaussian) -> tuple[Array, None]:
             log_prob = universal.log_prob(family.conditioned(batch.obs, member), batch.action)
             return weighted_likelihood_loss(weight, log_prob), None
 
-        critics, advantage, metrics = self.critics.update(batch, batch.action, config)
-        member = self._members(batch.obs, Draws(k_member))
-        weight = advantage_weight(advantage, member, config.largest_weight)
-        universal, universal_adam, loss, _ = descend(imitate, family.universal, self.universal_adam, rate)
+        decayed = policy_rate(config, self.online, self.universal_adam)
+        universal, universal_adam, loss, _ = descend(imitate, family.universal, self.universal_adam, decayed)
+
+        def pick(balance: Balance) -> tuple[Array, Array]:
+            q, log_prob = family.value_of(balance, batch.obs, self.critics, Draws(k_balance))
+            return balance_loss(jnp.exp(self.log_temperature), log_prob, q), jax.lax.stop_gradient(-log_prob)
+
         balance, balance_adam, b_loss, entropy = descend(pick, family.balance, self.balance_adam, rate)
+
+        def cool(log_temperature: Array) -> tuple[Array, None]:
+            return entropy_loss(log_temperature, entropy, config.target_entropy), None
+
         log_temperature, temperature_adam, _, _ = descend(cool, self.log_temperature, self.temperature_adam, rate)
         agent = replace(
             self,

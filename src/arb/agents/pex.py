@@ -146,9 +146,7 @@ class PEX(Acting):
             return self.policy.score(obs, action, likelihood)
         q = self.critics.q
         gap = self.config.sharpness * (q.least(obs, self.old.mode(obs)) - q.least(obs, self.new.mode(obs)))
-        per = (
-            self.action_dim if likelihood == "standard" else 1
-        )  # the standard reading is a mean, a mixture needs a sum
+        per = self.action_dim if likelihood == "standard" else 1  # "standard" is a mean, and a mixture needs sums
         parts = [
             jax.nn.log_sigmoid(sign * gap) + per * policy.score(obs, action, likelihood)
             for sign, policy in ((1.0, self.old), (-1.0, self.new))
