@@ -50,6 +50,14 @@ def test_priorities_worked_by_hand():
     np.testing.assert_allclose(weights, [2 / 1.5, 1 / 1.5, 0.001, 1000.0], rtol=1e-5)
 
 
+def test_discrete_actions_are_read_as_vectors():
+    ratio = Ratio.create(jax.random.key(1), 2, 3, SMALL)
+    obs, number = jnp.ones((3, 2)), jnp.arange(3)
+    values = ratio(obs, number)
+    np.testing.assert_allclose(values, ratio(obs, jnp.eye(3)), rtol=1e-6)
+    assert len(set(values.tolist())) == 3
+
+
 def test_the_first_online_steps_have_their_share():
     assert first_online_priority(1_000_000, 0.5, 1000) == 1000.0
     assert first_online_priority(200_000, 0.5, 1000) == 200.0

@@ -220,8 +220,8 @@ def test_a_discrete_environment_makes_the_policy_categorical(place):
     config = configure(task=str(place / "cart.hdf5"), overrides=tiny.SMALL | tiny.NETWORKS["iql"])
     result = run(config, place / "cart")
     assert set(load_policy(result.folder)(np.random.default_rng(0).normal(size=(50, 4)))) <= {0, 1}
-    naive = run(with_leaf(config, "replay.strategy", "naive"), place / "cart-naive")
-    assert naive.pretrained == result.pretrained  # found in the cache, whose agent is categorical too
+    berb = run(with_leaf(config, "replay.strategy", "berb"), place / "cart-berb")
+    assert berb.pretrained == result.pretrained  # found in the cache, whose agent is categorical too
 
 
 @pytest.mark.parametrize(

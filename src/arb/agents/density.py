@@ -50,6 +50,13 @@ class RatioConfig:
 
 
 # Formulas ------------------------------------------------------------------------------------------------------------
+def density_ratio(net: MLP, obs: Array, action: Array) -> Array:
+    """w(s, a), not negative; the number of a discrete action is read as a one-hot vector."""
+    if jnp.issubdtype(action.dtype, jnp.integer):
+        action = jax.nn.one_hot(action, net.weights[0].shape[0] - obs.shape[-1])
+    return jax.nn.relu(net.scalar(obs, action))
+
+
 def jensen_shannon_bound(offline: Array, online: Array) -> Array:
     """E_offline[f*(f'(w))] − E_online[f'(w)] for the Jensen-Shannon f; least where w is the ratio of densities."""
     conjugate = -jnp.log(2.0 / (offline + 1.0) + SMALLEST)
@@ -98,15 +105,15 @@ class Ratio:
         return cls(net, adam(net), config)
 
     def __call__(self, obs: Array, action: Array) -> Array:
-        """The ratio, not negative."""
-        return jax.nn.relu(self.net.scalar(obs, action))
+        """The ratio."""
+        return density_ratio(self.net, obs, action)
 
     def update(self, drawn: Transitions, offline: Transitions, online: Transitions) -> tuple[Ratio, Array, Array]:
         """One step of the network; also the drawn rows' priorities, from the network before it, and the loss."""
         weights = priority(self(drawn.obs, drawn.action), self(offline.obs, offline.action), self.config.temperature)
 
         def bound(net: MLP) -> tuple[Array, None]:
-            w_offline, w_online = (jax.nn.relu(net.scalar(b.obs, b.action)) for b in (offline, online))
+            w_offline, w_online = (density_ratio(net, b.obs, b.action) for b in (offline, online))
             return jensen_shannon_bound(w_offline, w_online), None
 
         net, net_adam, loss, _ = descend(bound, self.net, self.net_adam, self.config.learning_rate)
