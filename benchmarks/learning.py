@@ -12,6 +12,7 @@ import argparse
 import itertools
 import os
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,10 @@ class Discounted(gym.Wrapper):
         return obs, reward, terminated, truncated, info
 
 
-def offline(data: Path, names: list[str], learners: list[str], updates: int, seeds: list[int], episodes: int) -> None:
+def offline(
+    data: Path, names: list[str], learners: list[str], updates: int, seeds: list[int], episodes: int
+) -> Iterator[tuple[str, str, int, list[float]]]:
+    """Print a table, and yield its rows: data, learner, seed, numbers."""
     marks = [updates * (m + 1) // 5 for m in range(5)]
     print(f"arb/hopper-v2, mean normalised score of {episodes} episodes after so many updates;")
     print(f"at the end also the mean of their returns discounted by {IQLConfig.discount}")
@@ -123,6 +127,7 @@ def offline(data: Path, names: list[str], learners: list[str], updates: int, see
                 cells.append(problem.scores(evaluate(actor, problem.make_env, episodes, starts())).mean())
         cells.append(evaluate(actor, lambda p=problem: Discounted(p.make_env()), episodes, starts()).mean())
         print(f"| {name} | {learner} | {seed} | {' | '.join(f'{c:.1f}' for c in cells)} |", flush=True)
+        yield name, learner, seed, cells
 
 
 # Online: four agents on Pendulum -------------------------------------------------------------------------------------
@@ -213,4 +218,4 @@ if __name__ == "__main__":
     elif not given.data.is_dir():
         parser.error(f"there is no folder {given.data}: name the one with hopper-medium.hdf5 by --data or $ARB_DATA")
     else:
-        offline(given.data, given.sets, given.learners, given.updates or 50_000, given.seeds, given.episodes)
+        list(offline(given.data, given.sets, given.learners, given.updates or 50_000, given.seeds, given.episodes))

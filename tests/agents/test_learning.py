@@ -1,10 +1,14 @@
-"""Does it learn? Small enough for the suite; benchmarks/learning.py has the longer runs."""
+"""Does it learn? What is too long for the suite is marked so; `pytest -m long` asks for it."""
 
 from __future__ import annotations
+
+import importlib
+from pathlib import Path
 
 import gymnasium as gym
 import jax
 import numpy as np
+import pytest
 
 from arb.agents import IQL, IQLConfig, learn, on_host
 from arb.buffer.replay import ReplayBuffer
@@ -54,3 +58,15 @@ def test_discrete_iql_learns_cartpole_from_mixed_data():
     learned = mean_return(agent)
     assert learned > 3 * shown, (shown, learned)
     assert learned > 250
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "learner"), [("hopper-medium-expert", "iql"), ("hopper-medium", "far-sighted")])
+def test_iql_beats_cloning_on_hopper(name, learner, shared_data, monkeypatch):
+    if not (shared_data / "d4rl-like" / f"{name}.hdf5").exists():
+        pytest.skip(f"needs d4rl-like/{name}.hdf5 in $ARB_DATA")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    offline = importlib.import_module("learning").offline
+    rows = offline(shared_data / "d4rl-like", [name], ["cloning", learner], updates=50_000, seeds=[1], episodes=20)
+    (*_, cloning), (*_, iql) = rows
+    assert iql[4] > cloning[4], (iql, cloning)
