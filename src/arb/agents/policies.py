@@ -197,8 +197,8 @@ class Categorical:
     def log_prob(self, obs: Array, action: Array) -> Array:
         """Log-probability of the action's number, NaN if there is no action of that number."""
         table = jax.nn.log_softmax(self.net(obs))
-        # Unsigned, since a negative index would count from the end; what is out of range is filled with NaN.
-        number = action[..., None].astype(jnp.int32).astype(jnp.uint32)
+        number = action[..., None].astype(jnp.int32)
+        number = jnp.where(number < 0, table.shape[-1], number)  # a negative index would count from the end
         return jnp.take_along_axis(table, number, axis=-1, mode="fill")[..., 0]
 
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:

@@ -54,7 +54,7 @@ def save(agent: BuiltIn, path: str | Path) -> None:
 def load(path: str | Path, config: Any = None) -> BuiltIn:
     """The agent in the file; where `config` is given, the file must have been trained under the same."""
     about, arrays = _read(path)
-    if not isinstance(about, dict) or about.get("agent") not in AGENTS:
+    if not isinstance(about, dict) or str(about.get("agent")) not in AGENTS:
         raise DataError(f"{path} holds no agent of this library: give a file written by arb.agents.save")
     kind, config_kind = AGENTS[about["agent"]]
     try:
