@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import types
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from arb.buffer.errors import DataError
+from arb.buffer.errors import DataError, near
 from arb.strategies import STRATEGIES, Replay
 from arb.train import Schedule
 
@@ -170,9 +169,3 @@ def _spelt(wanted: Any) -> str:
     if get_origin(wanted) is Literal:
         return " or ".join(repr(part) for part in get_args(wanted))
     return str(wanted.__name__) if isinstance(wanted, type) and not get_args(wanted) else str(wanted)
-
-
-def near(name: str, known: Any) -> str:
-    """A question to append to a complaint: the nearest of the known names, if one is near."""
-    nearest = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {nearest[0]!r}?)" if nearest else ""

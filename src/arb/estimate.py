@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from arb.agents.learn import learn, on_host
+from arb.agents.learn import NotFiniteError, learn, on_host
 from arb.buffer.samplers import Uniform
 from arb.config import Config
 from arb.problem import Problem
@@ -43,9 +43,9 @@ def estimate(config: Config, problem: Problem) -> Estimate:
     env = problem.make_env()
     per_step = _seconds_per_step(on_host(agent.actor), env, problem)
     batches = buffer.sample((_UPDATES, plan.batch))
-    agent, _ = learn(agent, batches, jax.random.key(0))  # compiles
+    agent = _learnt(agent, batches)  # compiles
     start = time.perf_counter()
-    learn(agent, batches, jax.random.key(0))
+    _learnt(agent, batches)
     per_update = (time.perf_counter() - start) / _UPDATES
     horizon = env.spec.max_episode_steps if env.spec and env.spec.max_episode_steps else 1000
     per_evaluation = evaluation.episodes * horizon / 4 * per_step  # evaluated side by side
@@ -55,6 +55,14 @@ def estimate(config: Config, problem: Problem) -> Estimate:
     row = buffer.nbytes / buffer.capacity
     memory = row * (2 * buffer.capacity + plan.online) + plan.updates * plan.batch * row * 3 + 4e8
     return Estimate(pretrain, online, memory, 1 / per_update, 1 / per_step)
+
+
+def _learnt(agent: Any, batches: Any) -> Any:
+    """After some updates: those after a loss that is not finite take as long, and the run itself will say where."""
+    try:
+        return learn(agent, batches, jax.random.key(0))[0]
+    except NotFiniteError as error:
+        return error.agent
 
 
 def _seconds_per_step(actor: Any, env: Any, problem: Problem) -> float:

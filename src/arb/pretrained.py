@@ -39,8 +39,9 @@ class Pretrained:
         if not self.folder.exists():
             return None
         for name, table in tables.items():
-            shutil.copyfile(self.folder / f"{name}.csv", table.path)
-            tables[name] = Table(table.path)
+            if (self.folder / f"{name}.csv").exists():
+                shutil.copyfile(self.folder / f"{name}.csv", table.path)
+                tables[name] = Table(table.path)
         return load_agent(self.folder / "agent.safetensors", self._settings)
 
     def keep(self, agent: Any, tables: dict[str, Table]) -> None:
@@ -52,7 +53,8 @@ class Pretrained:
         unfinished.mkdir(parents=True)
         save_agent(agent, unfinished / "agent.safetensors")
         for name, table in tables.items():
-            shutil.copyfile(table.path, unfinished / f"{name}.csv")
+            if table.path.exists():  # no updates, no metrics
+                shutil.copyfile(table.path, unfinished / f"{name}.csv")
         try:
             unfinished.replace(self.folder)
         except OSError:

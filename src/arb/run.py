@@ -33,6 +33,7 @@ from arb.collector import Collector
 from arb.config import Config
 from arb.evaluate import evaluate
 from arb.export import export_policy
+from arb.lastgood import LAST_GOOD, keeping_last_good
 from arb.picture import learning_curve
 from arb.pretrained import Pretrained
 from arb.problem import Problem
@@ -111,6 +112,7 @@ def run(
     learning_curve(folder, folder / "curve.png")
     found = result(folder)
     write_text(folder / "result.json", json.dumps(found._asdict() | {"folder": folder.name}, indent=1))
+    (folder / LAST_GOOD).unlink(missing_ok=True)  # of an attempt before
     (folder / "DONE").touch()
     return found
 
@@ -188,7 +190,7 @@ class _Run:
         every, saved = self.config.evaluation.every, time.monotonic()
         if state.step == 0:
             self._evaluate(state)
-        for step, agent, metrics, replay in chunks:
+        for step, agent, metrics, replay in keeping_last_good(chunks, self.folder, self.config.settings):
             before, state.step, state.agent = state.step, step, agent
             figures_of_replay = {f"replay.{name}": replay.get(name, math.nan) for name in _REPLAY}
             self.tables["metrics"].add({"phase": state.phase, "step": step, **metrics, **figures_of_replay})

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from arb.agents.learn import ROWS_PER_CALL, learn, on_host, scores
+from arb.agents.learn import ROWS_PER_CALL, NotFiniteError, learn, on_host, scores
 from arb.buffer.likelihood import Likelihood
 from arb.buffer.replay import ReplayBuffer
 from arb.collector import Collector
@@ -55,7 +55,8 @@ def pretrain(agent: Any, buffer: ReplayBuffer, key: jax.Array, plan: Schedule, d
     """Phase 1: updates on batches drawn evenly from the dataset."""
     for start in range(done, plan.pretrain, plan.updates):
         updates = min(plan.updates, plan.pretrain - start)
-        agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start))
+        place = _Place(start, "of the run (pretrain phase)")
+        agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), place)
         yield Progress(start + updates, agent, metrics, {})
 
 
@@ -75,20 +76,42 @@ def finetune(
         if start == 0 or (start + steps) // plan.refresh > start // plan.refresh:
             buffer.refresh(partial(scores, agent, likelihood=likelihood), chunk=ROWS_PER_CALL)
         updates = round(plan.updates * steps / plan.collect)
-        agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start))
+        done_before = plan.pretrain + start // plan.collect * plan.updates
+        place = _Place(done_before, f"of the run (online phase, after {start + steps:,} steps)")
+        agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), place)
         collected = {"collected_return": float(np.mean(returns)) if returns else math.nan}
         yield Progress(start + steps, agent, metrics, collected | buffer.stats())
 
 
-def _update(agent: Any, buffer: ReplayBuffer, updates: int, batch: int, key: jax.Array) -> tuple[Any, dict[str, float]]:
+class _Place(NamedTuple):
+    """Where in a run a block of updates is."""
+
+    before: int
+    """Updates of the run before it."""
+    name: str
+
+    def of(self, error: NotFiniteError, update: int, agent: Any) -> NotFiniteError:
+        """The same error, told from the start of the run."""
+        return NotFiniteError(error.loss, self.before + update, agent, self.name)
+
+
+def _update(
+    agent: Any, buffer: ReplayBuffer, updates: int, batch: int, key: jax.Array, place: _Place
+) -> tuple[Any, dict[str, float]]:
     """Updates in compiled calls as long as the strategy's weights stay valid; the mean of each metric."""
     total: dict[str, float] = {}
-    for first in range(0, updates, min(buffer.sampler.ahead, updates)):
+    for first in range(0, updates, max(1, min(buffer.sampler.ahead, updates))):
         n = min(buffer.sampler.ahead, updates - first)
         rows = buffer.draw((n, batch))
-        agent, metrics = learn(agent, buffer.take(rows), jax.random.fold_in(key, first))
+        try:
+            agent, metrics = learn(agent, buffer.take(rows), jax.random.fold_in(key, first))
+        except NotFiniteError as error:
+            raise place.of(error, first + error.update, error.agent) from None
         if buffer.sampler.ahead == 1:
-            buffer.sampler.train(rows[0], buffer.take, buffer.draws)
+            try:
+                buffer.sampler.train(rows[0], buffer.take, buffer.draws)
+            except NotFiniteError as error:  # of the ratio; the agent itself is sound
+                raise place.of(error, first, agent) from None
         for name, value in metrics.items():
             total[name] = total.get(name, 0.0) + value * n / updates
     return agent, total

@@ -19,11 +19,13 @@ from arb.agents import (
     IQLConfig,
     NotFiniteError,
     PEXConfig,
+    fork,
     learn,
     on_host,
     scores,
 )
 from arb.buffer.batch import Batch
+from arb.buffer.errors import DataError
 from tests.agents.conftest import random_batches, updated
 
 AGENTS = {
@@ -77,6 +79,69 @@ def test_a_loss_that_is_not_finite_stops_with_its_name_and_the_last_good_state()
     finite = Batch(*(c[4:] for c in batches))
     after, _ = learn(caught.value.agent, finite, jax.random.key(0))
     assert int(after.policy_adam.count) == 4
+
+
+def test_several_futures_start_from_forks():
+    agent = fresh("IQL")
+    one, two = (learn(fork(agent).begin_online(), random_batches(2, 8), jax.random.key(0), unroll=1) for _ in range(2))
+    assert same(one, two)
+    learn(agent.begin_online(), random_batches(2, 8), jax.random.key(0), unroll=1)  # without, it takes its source along
+    with pytest.raises(
+        DataError, match=r"was used up by an earlier `learn`: .* or pass fork\(agent\) to keep the first"
+    ):
+        learn(agent.begin_online(), random_batches(2, 8), jax.random.key(0), unroll=1)
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        (random_batches(8), r"wants rewards of shape \(updates, batch\), both at least 1, not \(8,\): draw them with"),
+        (random_batches(0, 8), r"not \(0, 8\)"),
+        (random_batches(2, 8)._replace(reward=np.zeros((2, 8, 1))), r"not \(2, 8, 1\)"),
+        (random_batches(2, 8, obs_dim=5), r"obs has shape \(2, 8, 5\), and this agent wants \(2, 8, 4\): was it"),
+        (random_batches(2, 8, action_dim=1), r"action has shape \(2, 8, 1\), and this agent wants \(2, 8, 2\)"),
+        (random_batches(2, 8)._replace(discount=np.ones((2, 8, 1))), r"discount has shape \(2, 8, 1\)"),
+        (random_batches(2, 8)._replace(obs={"eye": np.ones((2, 8, 4))}), "obs is a dict of arrays"),
+    ],
+)
+@pytest.mark.parametrize("name", ["IQL", "CalQL"])
+def test_batches_of_another_shape_are_refused_with_a_sentence(name, batches, message):
+    with pytest.raises(DataError, match=message):
+        learn(fresh(name), batches, jax.random.key(0))
+
+
+@pytest.mark.parametrize("number", [-1, 3])
+def test_the_number_of_an_action_that_does_not_exist_is_noticed(number):
+    agent = IQL.create(jax.random.key(0), 4, 3, IQLConfig(hidden=(6,), actions="discrete"))
+    batches = random_batches(2, 8)._replace(action=np.zeros((2, 8), np.int64))
+    batches.action[1, 5] = number
+    with pytest.raises(
+        NotFiniteError, match=r"policy_loss .* at update 1 of this call; .* action numbers out of range"
+    ):
+        learn(agent, batches, jax.random.key(0), unroll=1)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_misspelt_likelihood_is_refused(name):
+    batch = random_batches(3)
+    for read in (partial(scores, fresh(name)), fresh(name).score):
+        with pytest.raises(DataError, match=r"not 'densty' \(did you mean 'density'\?\)"):
+            read(batch.obs, batch.action, "densty")
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "message"),
+    [
+        (IQLConfig, {"actions": "Discrete"}, "actions of IQLConfig must be 'continuous' or 'discrete', not 'Discrete'"),
+        (PEXConfig, {"new_policy": "Copy"}, r"new_policy of PEXConfig must be .* \(did you mean 'copy'\?\)"),
+        (PEXConfig, {"policy_actions": "both"}, "policy_actions of PEXConfig must be 'composite' or 'buffer'"),
+        (PEXConfig, {"scored": None}, "scored of PEXConfig must be 'new' or 'mixture', not None"),
+        (FamO2OConfig, {"actions": 3}, "actions of FamO2OConfig must be 'continuous' or 'discrete', not 3"),
+    ],
+)
+def test_a_misspelt_choice_is_refused(config, settings, message):
+    with pytest.raises(DataError, match=message):
+        config(**settings)
 
 
 @pytest.mark.parametrize("name", AGENTS)

@@ -85,12 +85,27 @@ def test_a_network_whose_incoming_gradient_overflows_shows_it_in_its_biases():
     assert np.isnan(guarded(jnp.array(0.0), gradient))
 
 
+def test_inputs_so_large_that_adams_squares_overflow_are_noticed():
+    net = MLP.create(jax.random.key(0), (3, 32, 32, 1))
+
+    def loss(net, scale):
+        return jnp.mean(net.scalar(scale * jnp.ones((4, 3))) ** 2)
+
+    for scale, finite in ((1.0, True), (1e4, True), (1e12, False)):
+        value, gradient = jax.value_and_grad(loss)(net, scale)
+        assert np.isfinite(value)
+        squares = [bool(np.isfinite(jnp.square(g)).all()) for g in jax.tree.leaves(gradient)]
+        assert all(squares) == finite
+        assert np.isfinite(guarded(value, gradient)) == finite
+
+
 def test_the_target_moves_a_fraction_of_the_distance():
     assert float(follow(jnp.array(1.0), jnp.array(3.0), 0.25)) == 1.5
 
 
 def test_half_a_cosine_falls_and_stays_down():
     np.testing.assert_allclose([cosine(jnp.array(t), 100) for t in (0, 50, 100, 150)], [1.0, 0.5, 0.0, 0.0], atol=1e-6)
+    assert [float(cosine(jnp.array(t), 0)) for t in (0, 1)] == [1.0, 0.0]  # finite for a fall of no length
 
 
 def test_twins_differ_and_least_is_their_minimum():
@@ -110,3 +125,5 @@ def test_arrays_of_a_tree_go_out_and_come_back():
         with_arrays(net, {name: array for name, array in arrays.items() if name != ".biases[0]"})
     with pytest.raises(ValueError, match="do not fit at"):
         with_arrays(MLP.create(jax.random.key(1), (3, 5, 1)), arrays)
+    with pytest.raises(ValueError, match=r"do not fit at \.biases\[1\]"):
+        with_arrays(net, arrays | {".biases[1]": arrays[".biases[1]"].astype(np.float64)})

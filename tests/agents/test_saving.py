@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 
 import jax
@@ -12,6 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from arb.agents import learn, load, save
+from arb.buffer.errors import DataError
 from tests.agents.conftest import random_batches
 from tests.agents.test_learn import AGENTS, fresh, same
 
@@ -40,15 +42,15 @@ def test_training_goes_on_bit_for_bit(tmp_path):
 def test_another_configuration_is_refused_with_a_sentence(tmp_path):
     save(fresh("IQL"), tmp_path / "a")
     asked = replace(AGENTS["IQL"][1], expectile=0.9)
-    with pytest.raises(ValueError, match=r"another configuration: expectile is 0\.7 in the file and 0\.9 here"):
+    with pytest.raises(DataError, match=r"another configuration: expectile is 0\.7 in the file and 0\.9 here"):
         load(tmp_path / "a", asked)
-    with pytest.raises(ValueError, match="the file holds IQLConfig, asked was PEXConfig"):
+    with pytest.raises(DataError, match="the file holds IQLConfig, asked was PEXConfig"):
         load(tmp_path / "a", AGENTS["PEX"][1])
 
 
 def test_a_foreign_or_damaged_file_is_refused(tmp_path):
     save_file({"x": np.zeros(1)}, tmp_path / "foreign")
-    with pytest.raises(ValueError, match="holds no agent of this library"):
+    with pytest.raises(DataError, match="holds no agent of this library"):
         load(tmp_path / "foreign")
     save(fresh("IQL"), tmp_path / "whole")
     arrays = load_file(tmp_path / "whole")
@@ -56,12 +58,69 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path):
         about = json.loads(file.metadata()["arb"])
     arrays.pop(next(iter(arrays)))
     save_file(arrays, tmp_path / "damaged", metadata={"arb": json.dumps(about)})
-    with pytest.raises(ValueError, match="is damaged, it does not fit its own configuration"):
+    with pytest.raises(DataError, match="is damaged, it does not fit its own configuration"):
         load(tmp_path / "damaged")
     about["config"]["momentum"] = 0.9
     save_file(arrays, tmp_path / "newer", metadata={"arb": json.dumps(about)})
-    with pytest.raises(ValueError, match="settings this version does not know: momentum"):
+    with pytest.raises(DataError, match="settings this version does not know: momentum"):
         load(tmp_path / "newer")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is damaged, or no file of arb.agents.save"),
+        (pickle.dumps({"policy": 1}), "is damaged, or no file of arb.agents.save"),
+        (b"PK\x03\x04" + bytes(100), "is damaged, or no file of arb.agents.save"),
+    ],
+)
+def test_a_file_of_another_format_is_refused_with_its_path(content, message, tmp_path):
+    (tmp_path / "other").write_bytes(content)
+    with pytest.raises(DataError, match=rf"other {message}.*: copy it anew, or train again"):
+        load(tmp_path / "other")
+
+
+def test_a_file_cut_short_or_not_there_is_refused_with_its_path(tmp_path):
+    save(fresh("IQL"), tmp_path / "whole")
+    (tmp_path / "short").write_bytes((tmp_path / "whole").read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"short is damaged, or no file of arb\.agents\.save .*: copy it anew"):
+        load(tmp_path / "short")
+    for name in ("missing", ""):  # the latter is a folder
+        with pytest.raises(DataError, match="cannot be read"):
+            load(tmp_path / name)
+
+
+def without(key):
+    return lambda about: json.dumps({k: v for k, v in about.items() if k != key})
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (without("online"), "is damaged, it does not fit its own configuration: 'online'"),
+        (without("config"), "is damaged, it does not fit its own configuration: 'config'"),
+        (lambda about: json.dumps(about | {"config": [1]}), "is damaged, it does not fit its own configuration"),
+        (lambda about: json.dumps(about | {"obs_dim": "4"}), "is damaged, it does not fit its own configuration"),
+        (lambda about: json.dumps([about]), "holds no agent of this library"),
+        (lambda about: json.dumps(about | {"agent": ["IQL"]}), "holds no agent of this library"),
+        (lambda about: json.dumps(about)[:-5], "is damaged, or no file of arb.agents.save"),
+    ],
+)
+def test_a_header_that_makes_no_sense_is_refused(header, message, tmp_path):
+    path = tmp_path / "agent"
+    save(fresh("IQL"), path)
+    with safe_open(str(path), framework="numpy") as file:
+        about = json.loads(file.metadata()["arb"])
+    save_file(load_file(path), path, metadata={"arb": header(about)})
+    with pytest.raises(DataError, match=f"agent {message}"):
+        load(path)
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path):
+    agent = fresh("IQL")
+    save(replace(agent, policy=replace(agent.policy, log_std=np.array([0.0, np.nan], np.float32))), tmp_path / "nan")
+    with pytest.raises(DataError, match=r"nan holds a value that is not finite, in \.policy\.log_std: copy it anew"):
+        load(tmp_path / "nan")
 
 
 def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):

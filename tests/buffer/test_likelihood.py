@@ -171,7 +171,7 @@ def test_a_deterministic_policy_is_refused_with_a_way_out():
 
 @pytest.mark.parametrize("make", [arb.gaussian_score, arb.tanh_gaussian_score, arb.categorical_score])
 def test_an_unknown_likelihood_is_refused(make):
-    with pytest.raises(ValueError, match=r'"standard" or "density", not \'true\''):
+    with pytest.raises(ValueError, match="must be 'standard' or 'density', not 'true'"):
         make(lambda obs: obs, "true")
 
 

@@ -4,7 +4,7 @@ from arb.agents.calql import CalQL, CalQLConfig
 from arb.agents.density import DensityRatio, Ratio, RatioConfig
 from arb.agents.famo2o import FamO2O, FamO2OConfig
 from arb.agents.iql import IQL, IQLConfig
-from arb.agents.learn import NotFiniteError, learn, on_host, scores
+from arb.agents.learn import NotFiniteError, fork, learn, on_host, scores
 from arb.agents.pex import PEX, PEXConfig
 from arb.agents.protocol import Agent
 from arb.agents.saving import load, save
@@ -23,6 +23,7 @@ __all__ = [
     "PEXConfig",
     "Ratio",
     "RatioConfig",
+    "fork",
     "learn",
     "load",
     "on_host",

@@ -185,7 +185,7 @@ class DensityRatio(Sampler):
         self.ratio, weights, loss = _step(self.ratio, take(rows), take(offline), take(online))
         self._loss = float(loss)
         if not np.isfinite(self._loss):
-            raise NotFiniteError("ratio_loss", 0, self.ratio)
+            raise NotFiniteError("ratio_loss", int(self.ratio.net_adam.count), self.ratio, "of the ratio network")
         self.used(rows, np.asarray(weights))
         return self._loss
 

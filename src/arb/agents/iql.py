@@ -18,6 +18,7 @@ from arb.agents.nets import MLP, AdamState, Twin, adam, copied, cosine, descend,
 from arb.agents.policies import Acting, Categorical, Gaussian
 from arb.agents.protocol import Metrics, Transitions
 from arb.agents.pytrees import constant, pytree
+from arb.buffer.errors import refuse_unknown_choices
 from arb.buffer.likelihood import Likelihood
 
 
@@ -39,6 +40,9 @@ class IQLConfig:
     """Updates in which the policy's learning rate falls to 0 along half a cosine; constant after `begin_online`."""
     actions: Literal["continuous", "discrete"] | None = None
     """Their kind; None is what a run's environment has, and continuous for an agent made by hand."""
+
+    def __post_init__(self) -> None:
+        refuse_unknown_choices(self)
 
 
 # Losses --------------------------------------------------------------------------------------------------------------

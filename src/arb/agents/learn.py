@@ -1,8 +1,8 @@
 """Many updates in one compiled call, and the score of many rows.
 
 `learn` is `jax.lax.scan` over the leading axis of the batches. The agent's buffers are donated, so the agent passed in
-is used up: continue with the one returned. Nothing is read back until the call ends. An update whose loss is not finite
-changes nothing, nor does any after it, so that what comes out is always the last good state.
+is used up: continue with the one returned, or pass in a `fork`. Nothing is read back until the call ends. An update
+whose loss is not finite changes nothing, nor does any after it, so that what comes out is always the last good state.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from arb.agents.nets import copied
 from arb.agents.protocol import Agent, Transitions
-from arb.buffer.likelihood import Likelihood
+from arb.buffer.errors import DataError
+from arb.buffer.likelihood import Likelihood, is_standard
 
 ROWS_PER_CALL = 8192
 """For a buffer that is refreshed with `scores`: enough for the cost of a call to vanish."""
@@ -26,22 +28,37 @@ AnyAgent = TypeVar("AnyAgent", bound=Agent)
 Tree = TypeVar("Tree")
 
 
-class NotFiniteError(ArithmeticError):
-    """A loss or its gradient left the finite numbers; `agent` is the state before that update."""
+_ADVICE = (
+    "the exception's `agent` is the state before it: look for observations or rewards in the batch that are not finite "
+    "or huge, or for action numbers out of range, or lower the learning rate"
+)
 
-    def __init__(self, loss: str, update: int, agent: Any) -> None:
-        super().__init__(
-            f"{loss} or its gradient is not finite at update {update} of this call; the exception's `agent` is the "
-            "state before it: look for non-finite observations or rewards in the batch, or lower the learning rate"
-        )
-        self.loss, self.update, self.agent = loss, update, agent
+
+class NotFiniteError(DataError, ArithmeticError):
+    """A loss or its gradient left the finite numbers.
+
+    `loss` is its name, `update` the update, counted from 0 in what `place` says, and `agent` the state before it.
+    """
+
+    def __init__(self, loss: str, update: int, agent: Any, place: str = "of this call", advice: str = _ADVICE) -> None:
+        super().__init__(f"{loss} or its gradient is not finite at update {update:,} {place}; {advice}")
+        self.loss, self.update, self.agent, self.place = loss, update, agent, place
 
 
 def learn(agent: AnyAgent, batches: Transitions, key: Array, unroll: int = 4) -> tuple[AnyAgent, dict[str, float]]:
     """As many updates as `batches` has on its leading axis: the new agent and the mean of each metric over the call.
 
-    `unroll` updates are compiled into one loop body, which saves a few per cent of the time and costs time to compile.
+    The agent passed in is used up; `learn(fork(agent), ...)` keeps it. A loss that is not finite raises a
+    `NotFiniteError` with the last good state.
+
+    Args:
+        agent: any `Agent`.
+        batches: transitions with leading axes (updates, batch), as of `buffer.sample((updates, batch))`.
+        key: chance of the whole call; equal keys and batches give equal agents.
+        unroll: updates compiled into one loop body, which saves a few per cent of the time and costs time to compile.
     """
+    _refuse_misshapen(agent, batches)
+    _refuse_used_up(agent)
     agent, means, losses = _scan(agent, batches, key, unroll=min(unroll, len(batches.reward)))
     finite = {name: np.isfinite(x) for name, x in jax.device_get(losses).items()}
     first = {name: int(np.argmin(x)) for name, x in finite.items() if not x.all()}
@@ -60,13 +77,53 @@ def _scan(
     ) -> tuple[tuple[AnyAgent, Array], dict[str, Array]]:
         agent, good = carry
         moved, metrics = agent.update(*x)
-        good = good & jnp.isfinite(sum(v for k, v in metrics.items() if k.endswith("_loss")))
+        for name in metrics:
+            good = good & jnp.isfinite(metrics[name]) if name.endswith("_loss") else good
         return (jax.tree.map(lambda new, old: jnp.where(good, new, old), moved, agent), good), metrics
 
     keys = jax.random.split(key, len(batches.reward))
     (agent, _), metrics = jax.lax.scan(step, (agent, jnp.array(True)), (batches, keys), unroll=unroll)
     losses = {k: v for k, v in metrics.items() if k.endswith("_loss")}
     return agent, {k: jnp.mean(v) for k, v in metrics.items()}, losses
+
+
+def fork(agent: AnyAgent) -> AnyAgent:
+    """The same agent in memory of its own: `learn` uses up the one, and the other stays as it is.
+
+    Agents share what they have in common, `agent.begin_online()` most of its networks with `agent`. So several futures
+    of one agent start from forks: `learn(fork(agent).begin_online(), ...)`.
+    """
+    return copied(agent)
+
+
+def _refuse_misshapen(agent: Any, batches: Transitions) -> None:
+    """Compare shapes alone, which costs nothing beside a call; agents that do not say their sizes pass."""
+    leading = np.shape(batches.reward)
+    if len(leading) != 2 or 0 in leading:
+        raise DataError(
+            f"`learn` wants rewards of shape (updates, batch), both at least 1, not {leading}: draw them with "
+            "buffer.sample((updates, batch))"
+        )
+    obs, action = getattr(agent, "obs_dim", None), getattr(agent, "action_dim", None)
+    discrete = getattr(getattr(agent, "config", None), "actions", None) == "discrete"
+    own = {"obs": (obs,), "next_obs": (obs,), "action": () if discrete else (action,), "discount": ()}
+    for name, rest in own.items():
+        column = getattr(batches, name)
+        if isinstance(column, dict):
+            raise DataError(f"{name} is a dict of arrays, and this agent reads one array: join them before storing")
+        if None not in rest and np.shape(column) != (*leading, *rest):
+            raise DataError(
+                f"{name} has shape {np.shape(column)}, and this agent wants {(*leading, *rest)}: was it created for "
+                "another environment?"
+            )
+
+
+def _refuse_used_up(agent: Any) -> None:
+    if any(isinstance(leaf, jax.Array) and leaf.is_deleted() for leaf in jax.tree.leaves(agent)):
+        raise DataError(
+            "this agent, or one that it shares networks with, was used up by an earlier `learn`: go on with the agent "
+            "which that call returned, or pass fork(agent) to keep the first"
+        )
 
 
 def scores(
@@ -76,6 +133,7 @@ def scores(
 
     This is what a buffer is refreshed with: `buffer.refresh(partial(scores, agent), chunk=ROWS_PER_CALL)`.
     """
+    is_standard(likelihood)  # refuses any other word
     whole = len(obs) // chunk * chunk
     parts = [
         _score_chunks(agent, jnp.asarray(obs[a:b]), jnp.asarray(action[a:b]), likelihood, size)

@@ -150,13 +150,20 @@ def move(params: Params, gradient: Params, state: AdamState, rate: float | Array
 
 
 def guarded(value: Array, gradient: Any) -> Array:
-    """The loss, or NaN where its gradient is not finite although the loss itself is.
+    """The loss, or NaN where the square of its gradient is not finite although the loss itself is.
 
-    Only biases and other vectors are looked at. A weight's gradient is its layer's inputs times the same incoming
-    gradient that its bias sums, so the small arrays tell, and the large ones need not be read again.
+    The square, because Adam keeps squares: one that overflows would hold its parameter still for ever. The weights
+    between hidden layers, which are most of a network, are not read again. Their gradient is a layer's activations
+    times an incoming gradient, and the layers beside them show both: not a proof, since activations can shrink from
+    layer to layer, but inputs too large for one layer are nearly always too large for its neighbours.
     """
-    small = [jnp.sum(g) for g in jax.tree.leaves(gradient) if g.ndim <= 1]
+    small = [jnp.vdot(g, g) for g in jax.tree.leaves(gradient) if g.ndim <= 1 or _narrow(g)]
     return jnp.where(jnp.isfinite(sum(small)), value, jnp.nan)
+
+
+def _narrow(weight: Array) -> bool:
+    """Whether this is a first or last layer rather than one between hidden layers, judged by its shape."""
+    return 4 * min(weight.shape) <= max(weight.shape)
 
 
 def follow(target: Params, source: Params, rate: float) -> Params:
@@ -172,8 +179,8 @@ def copied(tree: Params) -> Params:
 
 
 def cosine(count: Array, length: int) -> Array:
-    """Half a cosine from 1 at step 0 to 0 at step `length`, and 0 after: it never rises again."""
-    return 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(count / length, 1.0)))
+    """Half a cosine from 1 at step 0 to 0 at step `length` (0 counts as 1), and 0 after: it never rises again."""
+    return 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(count / max(length, 1), 1.0)))
 
 
 # Trees as arrays -----------------------------------------------------------------------------------------------------
@@ -184,11 +191,11 @@ def named_arrays(tree: Any) -> dict[str, NDArray[Any]]:
 
 
 def with_arrays(like: Params, arrays: Mapping[str, NDArray[Any]]) -> Params:
-    """A tree of the same structure holding these arrays; refused unless names and shapes are the same."""
+    """A tree of the same structure holding these arrays; refused unless names, shapes and types are the same."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-    wanted = {jax.tree_util.keystr(path): leaf.shape for path, leaf in leaves}
+    wanted = {jax.tree_util.keystr(path): (leaf.shape, leaf.dtype) for path, leaf in leaves}
     wrong = sorted(wanted.keys() ^ arrays.keys())
-    wrong += [name for name in wanted if name in arrays and wanted[name] != arrays[name].shape]
+    wrong += [name for name in wanted if name in arrays and wanted[name] != (arrays[name].shape, arrays[name].dtype)]
     if wrong:
         raise ValueError(f"the arrays do not fit at {', '.join(wrong[:3])}")
     filled: Params = jax.tree_util.tree_unflatten(structure, [jnp.array(arrays[name]) for name in wanted])

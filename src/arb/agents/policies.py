@@ -17,7 +17,7 @@ from jax import Array
 
 from arb.agents.nets import MLP, Initialiser, fan_in_uniform, namespace, orthogonal
 from arb.agents.pytrees import constant, pytree
-from arb.buffer.likelihood import EDGE, Likelihood
+from arb.buffer.likelihood import EDGE, Likelihood, is_standard
 
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 
@@ -119,9 +119,9 @@ class Gaussian:
 
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
         """The number ARB reads."""
-        if likelihood == "density":
-            return self.log_prob(obs, action)
-        return standard_score(action, self.mode(obs), self.bounded_log_std())
+        if is_standard(likelihood):
+            return standard_score(action, self.mode(obs), self.bounded_log_std())
+        return self.log_prob(obs, action)
 
 
 @pytree
@@ -166,9 +166,9 @@ class TanhGaussian:
         """The number ARB reads, at atanh of the action."""
         mean, log_std = self.parameters(obs)
         raw = jnp.arctanh(jnp.clip(action, -EDGE, EDGE))
-        if likelihood == "density":
-            return jnp.sum(normal_log_density(raw, mean, log_std) - log_tanh_slope(raw), axis=-1)
-        return standard_score(raw, mean, log_std)
+        if is_standard(likelihood):
+            return standard_score(raw, mean, log_std)
+        return jnp.sum(normal_log_density(raw, mean, log_std) - log_tanh_slope(raw), axis=-1)
 
 
 @pytree
@@ -195,12 +195,15 @@ class Categorical:
         return xp.argmax(logits - xp.log(-xp.log1p(-chance.random(logits.shape, dtype=logits.dtype)) + 1e-30), axis=-1)
 
     def log_prob(self, obs: Array, action: Array) -> Array:
-        """Log-probability of the action's number."""
+        """Log-probability of the action's number, NaN if there is no action of that number."""
         table = jax.nn.log_softmax(self.net(obs))
-        return jnp.take_along_axis(table, action[..., None].astype(jnp.int32), axis=-1)[..., 0]
+        number = action[..., None].astype(jnp.int32)
+        number = jnp.where(number < 0, table.shape[-1], number)  # a negative index would count from the end
+        return jnp.take_along_axis(table, number, axis=-1, mode="fill")[..., 0]
 
-    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:  # noqa: ARG002
+    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
         """The log-probability: a mass needs no reading."""
+        is_standard(likelihood)
         return self.log_prob(obs, action)
 
 

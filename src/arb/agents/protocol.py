@@ -9,7 +9,7 @@ from jax import Array
 from arb.buffer.likelihood import Likelihood
 
 Metrics = dict[str, Array]
-"""Scalars of one update; names of losses end in `_loss`, and those are watched for numbers that are not finite."""
+"""Scalars of one update; names of losses end in `_loss`, and those are watched for values that are not finite."""
 
 
 class Transitions(Protocol):
@@ -45,7 +45,7 @@ class Agent(Protocol):
         """The log-likelihood that ARB reads; `arb.buffer.likelihood` defines its two readings."""
 
     def begin_online(self) -> Self:
-        """The agent at the switch from offline to online."""
+        """The agent at the switch from offline to online; it may share arrays with this one (see `fork`)."""
 
     @property
     def actor(self) -> Any:

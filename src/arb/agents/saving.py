@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from safetensors import safe_open
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from arb.agents.calql import CalQL, CalQLConfig
@@ -20,6 +22,7 @@ from arb.agents.famo2o import FamO2O, FamO2OConfig
 from arb.agents.iql import IQL, IQLConfig
 from arb.agents.nets import named_arrays, with_arrays
 from arb.agents.pex import PEX, PEXConfig
+from arb.buffer.errors import DataError
 from arb.buffer.wholefile import whole
 
 AGENTS: dict[str, tuple[Any, Any]] = {
@@ -29,6 +32,8 @@ AGENTS: dict[str, tuple[Any, Any]] = {
     "FamO2O": (FamO2O, FamO2OConfig),
 }
 """Name in a file to agent and configuration."""
+
+_ANEW = ": copy it anew, or train again"
 
 BuiltIn = IQL | CalQL | PEX | FamO2O
 
@@ -48,27 +53,50 @@ def save(agent: BuiltIn, path: str | Path) -> None:
 
 def load(path: str | Path, config: Any = None) -> BuiltIn:
     """The agent in the file; where `config` is given, the file must have been trained under the same."""
-    with safe_open(str(path), framework="numpy") as file:
-        about = json.loads((file.metadata() or {}).get("arb", "{}"))
-        if about.get("agent") not in AGENTS:
-            raise ValueError(f"{path} holds no agent of this library: use a file written by arb.agents.save")
-        kind, config_kind = AGENTS[about["agent"]]
+    about, arrays = _read(path)
+    if not isinstance(about, dict) or str(about.get("agent")) not in AGENTS:
+        raise DataError(f"{path} holds no agent of this library: give a file written by arb.agents.save")
+    kind, config_kind = AGENTS[about["agent"]]
+    try:
         stored = _config(config_kind, about["config"], path)
         if config is not None and config != stored:
-            raise ValueError(f"{path} was trained under another configuration: {_difference(stored, config)}")
-        empty = _empty(kind, about["obs_dim"], about["action_dim"], stored, about["online"])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    try:
-        agent: BuiltIn = with_arrays(empty, tensors)
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged, it does not fit its own configuration: {error}") from error
+            raise DataError(
+                f"{path} was trained under another configuration: {_difference(stored, config)}; ask for the one in "
+                "the file, or train anew"
+            )
+        agent: BuiltIn = with_arrays(
+            _empty(kind, about["obs_dim"], about["action_dim"], stored, about["online"]), arrays
+        )
+    except DataError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is damaged, it does not fit its own configuration: {error}{_ANEW}") from error
+    spoilt = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
+    if spoilt is not None:
+        raise DataError(f"{path} holds a value that is not finite, in {spoilt}{_ANEW}")
     return agent
+
+
+def _read(path: str | Path) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """What the header says of the agent, None if nothing, and the arrays."""
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            header = (file.metadata() or {}).get("arb")
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        return None if header is None else json.loads(header), arrays
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    except (SafetensorError, ValueError) as error:
+        raise DataError(f"{path} is damaged, or no file of arb.agents.save ({error}){_ANEW}") from None
 
 
 def _config(kind: Any, stored: dict[str, Any], path: str | Path) -> Any:
     unknown = stored.keys() - {f.name for f in fields(kind)}
     if unknown:
-        raise ValueError(f"{path} has settings this version does not know: {', '.join(sorted(unknown))}")
+        raise DataError(
+            f"{path} has settings this version does not know: {', '.join(sorted(unknown))}; load it with the version "
+            "of arb that wrote it"
+        )
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()})
 
 

@@ -16,12 +16,13 @@ Two likelihoods are offered:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arb.buffer.batch import Array, Obs
+from arb.buffer.errors import refuse_unknown_word
 
 Likelihood = Literal["standard", "density"]
 Score = Callable[[Any, Any], Any]
@@ -52,7 +53,7 @@ def gaussian_log_likelihood(
     """
     z = (action - mean) * np.exp(-_width(log_std))
     normal = -0.5 * np.square(z, dtype=np.float64) - _HALF_LOG_2PI
-    if _is_standard(likelihood):
+    if is_standard(likelihood):
         return np.asarray(normal.mean(-1))
     return np.asarray((normal - log_std).sum(-1))
 
@@ -75,7 +76,7 @@ def tanh_gaussian_log_likelihood(
     unit = (np.asarray(action, np.float64) - np.asarray(low, np.float64)) / half - 1.0
     pre_tanh = np.arctanh(np.clip(unit, -EDGE, EDGE))
     gaussian = gaussian_log_likelihood(pre_tanh, mean, log_std, likelihood)
-    if _is_standard(likelihood):
+    if is_standard(likelihood):
         return gaussian
     # log(1 - tanh(u)^2) in a form that keeps its digits where tanh is close to 1.
     log_slope = 2.0 * (np.log(2.0) - pre_tanh - np.logaddexp(0.0, -2.0 * pre_tanh))
@@ -100,7 +101,7 @@ def categorical_log_likelihood(
     chosen = np.take_along_axis(log_probability, np.asarray(action)[..., None], axis=-1)[..., 0]
     if chosen.ndim == 1:
         return chosen
-    return np.asarray(chosen.mean(-1) if _is_standard(likelihood) else chosen.sum(-1))
+    return np.asarray(chosen.mean(-1) if is_standard(likelihood) else chosen.sum(-1))
 
 
 def gaussian_score(
@@ -111,7 +112,7 @@ def gaussian_score(
     high: ArrayLike = np.inf,
 ) -> Score:
     """A score from a policy `obs -> (mean, log_std)`; actions are clamped to [low, high] if given."""
-    _is_standard(likelihood)
+    is_standard(likelihood)
 
     def score(obs: Obs, action: Array) -> NDArray[np.float64]:
         mean, log_std = policy(obs)
@@ -128,7 +129,7 @@ def tanh_gaussian_score(
     high: ArrayLike = 1.0,
 ) -> Score:
     """A score from a policy `obs -> (mean, log_std)` of the Gaussian before tanh; actions lie in [low, high]."""
-    _is_standard(likelihood)
+    is_standard(likelihood)
 
     def score(obs: Obs, action: Array) -> NDArray[np.float64]:
         mean, log_std = policy(obs)
@@ -139,7 +140,7 @@ def tanh_gaussian_score(
 
 def categorical_score(policy: Callable[[Any], Any], likelihood: Likelihood = "standard") -> Score:
     """A score from a policy `obs -> logits`."""
-    _is_standard(likelihood)
+    is_standard(likelihood)
 
     def score(obs: Obs, action: Array) -> NDArray[np.float64]:
         return categorical_log_likelihood(action, as_numpy(policy(obs)), likelihood)
@@ -147,9 +148,9 @@ def categorical_score(policy: Callable[[Any], Any], likelihood: Likelihood = "st
     return score
 
 
-def _is_standard(likelihood: str) -> bool:
-    if likelihood not in ("standard", "density"):
-        raise ValueError(f'likelihood is "standard" or "density", not {likelihood!r}')
+def is_standard(likelihood: str) -> bool:
+    """Whether it is the standard reading; any word but the two is refused."""
+    refuse_unknown_word("likelihood", likelihood, get_args(Likelihood))
     return likelihood == "standard"
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from arb.buffer.errors import DataError
-from arb.config import near
+from arb.buffer.errors import DataError, near
 from arb.data.standin import PREFIX
 from arb.data.tasks import PAPER
 from arb.strategies import STRATEGIES
