@@ -6,6 +6,7 @@ import difflib
 import importlib
 import os
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -63,6 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"arb: there is no command {name!r}; {hint}", file=sys.stderr)
         return 2
     command = COMMANDS[name]
+    sys.path.append(str(Path.cwd()))  # where `--env my_module:MyEnv-v0` would be looked for by `python -m`
     try:
         status = int(importlib.import_module(command.module).main(rest))
         sys.stdout.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -49,6 +49,24 @@ BUDGETS: dict[str, tuple[Schedule, Evaluation]] = {
 }
 
 
+_AT_LEAST_0, _AT_LEAST_1 = ((lambda v, low=low: v >= low, f"at least {low}") for low in (0, 1))
+_POSITIVE = (lambda v: v > 0, "greater than 0")
+SENSIBLE: dict[str, tuple[Callable[[Any], bool], str]] = {
+    # leaf: what its values must be, in code and in words
+    "seed": _AT_LEAST_0,
+    "schedule.pretrain": _AT_LEAST_0,
+    **dict.fromkeys(("schedule.online", "schedule.collect", "schedule.refresh", "schedule.batch"), _AT_LEAST_1),
+    "schedule.updates": _AT_LEAST_1,
+    **dict.fromkeys(("evaluation.every", "evaluation.episodes", "replay.keep"), _AT_LEAST_1),
+    "replay.temperature": _POSITIVE,
+    "replay.clip": (lambda v: v[0] < v[1], "a lower and a higher bound"),
+    "replay.offline_share": (lambda v: 0 <= v <= 1, "from 0 to 1"),
+    "replay.budget": (lambda v: v is None or v >= 1, "at least 1, or None"),
+    "settings.discount": (lambda v: 0 <= v < 1, "from 0 to below 1"),
+    "settings.learning_rate": _POSITIVE,
+}
+
+
 def configure(
     *,
     task: str = Config.task,
@@ -70,7 +88,7 @@ def configure(
     for kind, name, known in (
         ("agent", agent, agents),
         ("strategy", strategy, STRATEGIES),
-        ("budget", budget, BUDGETS),
+        ("preset", budget, BUDGETS),
     ):
         if name not in known:
             raise DataError(f"there is no {kind} {name!r}{near(name, known)}; there are {', '.join(known)}")
@@ -78,7 +96,7 @@ def configure(
     preset = PRESETS[agent, "antmaze" if family == "antmaze" else "locomotion"]
     replay = Replay(strategy=strategy, temperature=preset.arb_temperature)
     config = Config(task, env, agent, seed, replay, schedule, evaluation, preset.config)
-    for leaf, value in (overrides or {}).items():
+    for leaf, value in {"seed": seed, **(overrides or {})}.items():
         config = with_leaf(config, leaf, value)
     if getattr(config.settings, "policy_decay", None) is not None and "settings.policy_decay" not in (overrides or {}):
         # The rate falls over the whole of pre-training, however long that is.
@@ -103,7 +121,10 @@ def with_leaf(config: Any, leaf: str, value: Any, path: str = "") -> Any:
     if rest:
         raise DataError(f"{full!r} is a single setting and has no {rest!r}")
     wanted = get_type_hints(type(config))[name]
-    return replace(config, **{name: _read(value, wanted, full)})
+    read = _read(value, wanted, full)
+    if full in SENSIBLE and not SENSIBLE[full][0](read):
+        raise DataError(f"{full} must be {SENSIBLE[full][1]}, not {read!r}")
+    return replace(config, **{name: read})
 
 
 def flat(config: Config) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from arb.config import Config
 from arb.problem import Problem
 from arb.streams import key_of
 
+TOO_SMALL = 5_000
+"""Updates and steps of a run that is over before an estimate is worth its time."""
 _UPDATES, _STEPS = 40, 300
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import numpy as np
 from arb.buffer.errors import DataError
 from arb.buffer.wholefile import whole
 
+_OF_BACKEND = re.compile(r"gl|osmesa|mujoco|no picture|exit status", re.IGNORECASE)
 BACKENDS = ("egl", "osmesa", "glfw")
 """MuJoCo's ways to draw: on a graphics card or in software, both without a screen, and in a window."""
 ADVICE = "MuJoCo draws with EGL or OSMesa (Debian, Ubuntu: apt install libegl1 libgl1 libosmesa6)"
@@ -49,6 +51,8 @@ def drawing(env: str, seconds: float = 60.0) -> Drawing:
         problem = _problem(env, backend, seconds)
         if not problem:
             return Drawing(backend)
+        if not _OF_BACKEND.search(problem):  # a missing package, say, which no other backend would bring
+            return Drawing(None, problem)
         problems.append(f"MUJOCO_GL={backend}: {problem}")
     return Drawing(None, problems[0])
 
@@ -72,7 +76,8 @@ def film(env: str, act: Callable[[Any], Any], seed: int, path: Path) -> tuple[fl
     """Play one episode and write it to a GIF that runs at the environment's own speed; its return and its length."""
     backend, problem = drawing(env)
     if backend is None:
-        raise DataError(f"{env} cannot be drawn on this machine ({problem}); {ADVICE}")
+        advice = f"; {ADVICE}" if problem.startswith("MUJOCO_GL=") else ""
+        raise DataError(f"{env} cannot be drawn on this machine ({problem}){advice}")
     # Read when the first picture is drawn, so it is early enough here.
     os.environ["MUJOCO_GL"] = backend
     from PIL import Image

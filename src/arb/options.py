@@ -42,7 +42,9 @@ def add_subject(options: argparse.ArgumentParser, lists: tuple[str, ...] = (), *
             type=int if name == "seed" and name not in lists else str,
             help=("a list A-B or A,B,C: " if name == "seed" else LIST) * (name in lists) + option.help,
         )
-    options.add_argument("-e", "--env", default="", help="Gymnasium id, for data that does not say its own")
+    options.add_argument(
+        "-e", "--env", default="", help="Gymnasium id, or my_module:MyEnv-v0, for data that does not say its own"
+    )
     options.add_argument("-p", "--preset", default="demo", help=f"how much training: {', '.join(BUDGETS)}")
 
 

@@ -23,6 +23,7 @@ from arb.data import Reference, Shaping, fingerprint, fit, normalised, read, rul
 from arb.data.info import task_of
 from arb.data.tasks import env_reference
 from arb.data.tasks import family_of as family_of_env
+from arb.spaces import agent_actions, refuse_other_observations
 from arb.strategies import prepare
 from arb.streams import stream
 
@@ -55,11 +56,13 @@ class Problem:
         if not env:
             raise DataError(f"{config.task} does not say its environment: add --env with a Gymnasium id")
         family = family_of(config.task, config.env)
-        shaping = fit(rule_for(config.agent, family), data.columns)
-        actions = ActionMap(_made(env).action_space)
+        made = _made(env)
+        actions = ActionMap(made.action_space)
         _refuse_other_actions(config, env, "discrete" if actions.discrete else "continuous")
+        refuse_other_observations(data.columns["observations"], env, made.observation_space)
+        shaping = fit(rule_for(config.agent, family), data.columns)
         dataset = shaping.dataset(data.columns)
-        dataset["actions"] = actions.to_agent(np.asarray(dataset["actions"]))
+        dataset["actions"] = agent_actions(np.asarray(dataset["actions"]), env, actions)
         reference = task.reference if task else env_reference(env)
         raw = np.asarray(data.columns["rewards"], np.float32)
         return cls(config, dataset, raw, fingerprint(data.columns), env, family, reference, shaping, actions)
@@ -80,6 +83,11 @@ class Problem:
     def settings(self) -> Any:
         """The agent's settings, with what the environment decides."""
         return replace(self.config.settings, actions="discrete") if self.actions.discrete else self.config.settings
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether the environment sets no limit to its episodes."""
+        return gymnasium.spec(self.env.rpartition(":")[2]).max_episode_steps is None
 
     @property
     def dims(self) -> tuple[int, int]:

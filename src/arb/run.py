@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from arb.pretrained import Pretrained
 from arb.problem import Problem
 from arb.record import Table
 from arb.runfolder import Result, refuse_other_config, result, write_config
+from arb.stopping import Interrupted, stoppable
 from arb.streams import key_of, stream
 from arb.train import Progress, finetune, pretrain
 
@@ -51,10 +51,6 @@ _REPLAY = (
     "top_trajectories", "clipped_low", "clipped_high", "age", "ratio_loss", "online_priority",
 )  # fmt: skip
 """Figures about replay in metrics.csv: the same columns for all strategies, which share pre-trainings."""
-
-
-class Interrupted(Exception):  # noqa: N818 - not an error
-    """The run was asked to stop, has saved what it did, and will go on from there."""
 
 
 @dataclass
@@ -79,6 +75,7 @@ def run(
     cache: Path | None = None,
     problem: Problem | None = None,
     pretraining: Path | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Result:
     """Pre-train offline, fine-tune online, and leave everything in a folder.
 
@@ -94,8 +91,11 @@ def run(
         cache: where pre-trainings are shared; beside the folder if not given.
         problem: what the configuration comes to, if the caller has it already.
         pretraining: another run's folder whose pre-training to take over; it must be the one this run would do.
+        stop: asked after every chunk whether to save and stop; by default whether SIGINT or SIGTERM came.
     """
     folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file: a run needs a folder")
     if (folder / "DONE").exists():
         refuse_other_config(folder, config)
         return result(folder)
@@ -107,7 +107,7 @@ def run(
         raise DataError(
             f"{pretraining} has no pre-training that this run could take over: it was done under other settings"
         )
-    with stoppable() as asked_to_stop:
+    with stoppable() if stop is None else nullcontext(stop) as asked_to_stop:
         _Run(config, folder, problem, tell or (lambda *_: None), save_every, shared).go(asked_to_stop)
     learning_curve(folder, folder / "curve.png")
     found = result(folder)
@@ -275,25 +275,3 @@ class _Run:
 
     def _key(self, name: str) -> jax.Array:
         return key_of(self.config.seed, name)
-
-
-@contextmanager
-def stoppable() -> Iterator[Callable[[], bool]]:
-    """Turns the first SIGINT or SIGTERM into a flag; a second one acts as usual."""
-    asked = False
-
-    def ask(number: int, _frame: Any) -> None:
-        nonlocal asked
-        asked = True
-        signal.signal(number, before[signal.Signals(number)])
-
-    try:
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread, which alone may listen to signals
-        yield lambda: False
-        return
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arb.buffer.errors import DataError
 from arb.options import add_subject, setting
+from arb.stopping import Interrupted, stoppable
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
     from arb.config import Config
@@ -18,7 +21,7 @@ examples:
   arb run                                              the main job, on data that comes with the package
   arb run --task hopper-medium-v2 --preset paper       a run of the paper (arb data fetch hopper-medium-v2 first)
   arb run --agent calql --strategy naive --seed 3
-  arb run --task my.hdf5 --env MyEnv-v0                your data and your environment
+  arb run --task my.hdf5 --env my_module:MyEnv-v0      your data and your environment
   arb run schedule.online=50000 replay.temperature=2 settings.expectile=0.8
 
 A run is a folder. The same command again continues an interrupted run, or shows the result of a finished one.
@@ -28,11 +31,10 @@ Every setting can be given as NAME=VALUE; config.json in the folder lists them a
 
 def main(arguments: list[str]) -> int:
     """Run the command; 0 when done, 2 for a mistake in the command, 130 when stopped on request."""
-    options = parser().parse_args(arguments)
-    from arb.run import Interrupted
-
+    options = parser().parse_intermixed_args(arguments)
     try:
-        _run(options)
+        with stoppable("stopping: what is under way is finished and saved; once more to stop at once") as asked_to_stop:
+            _run(options, asked_to_stop)
     except Interrupted as stopped:
         print(f"\narb run: {stopped}", file=sys.stderr)
         return 130
@@ -58,12 +60,13 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None:
     from arb.config import configure
     from arb.live import described, live_view
     from arb.loggers import with_loggers
     from arb.problem import Problem, family_of
     from arb.run import run
+    from arb.runfolder import refuse_other_config
 
     config = configure(
         task=options.task,
@@ -77,23 +80,30 @@ def _run(options: argparse.Namespace) -> None:
     )
     name = f"{Path(options.task.replace(':', '-')).stem}-{options.agent}-{options.strategy}-{options.seed}"
     folder = options.out or Path("runs") / name
+    if options.source and not options.source.is_dir():
+        raise DataError(f"--from {options.source}: there is no such folder")
+    refuse_other_config(folder, config)
     if not (folder / "DONE").exists():
         problem = Problem.of(config)
         _announce(config, problem, folder)
+        if asked_to_stop():
+            raise Interrupted("stopped before the first update; the same command starts it")
         with live_view() as tell, with_loggers(tell, folder, options.tensorboard, options.wandb) as tell_all:
-            result = run(config, folder, tell=tell_all, problem=problem, pretraining=options.source)
+            result = run(config, folder, tell=tell_all, problem=problem, pretraining=options.source, stop=asked_to_stop)
     else:
         result = run(config, folder)
         print("finished before:")
     print(f"pre-trained {described({'score': result.pretrained})}")
     print(
-        f"fine-tuned  {described({'score': result.last})}; best {result.best:.1f}, lost at the switch {result.drop:.1f}"
+        f"fine-tuned  {described({'score': result.last})}; best {result.best:.1f}, "
+        f"{'lost' if result.drop > 0 else 'gained'} at the switch {abs(result.drop):.1f}"
     )
     print(f"picture     {folder / 'curve.png'}")
 
 
 def _announce(config: Config, problem: Problem, folder: Path) -> None:
-    from arb.estimate import estimate
+    from arb.envs import LIMIT
+    from arb.estimate import TOO_SMALL, estimate
     from arb.live import duration
 
     plan = config.schedule
@@ -104,6 +114,10 @@ def _announce(config: Config, problem: Problem, folder: Path) -> None:
     )
     if config.replay.strategy == "top_n" and config.replay.keep >= len(problem.dataset["rewards"]):
         print(f"top_n keeps all of that, as naive does: replay.keep={config.replay.keep} is no less")
+    if problem.unlimited:
+        print(f"{problem.env} sets no limit to its episodes: they end after {LIMIT:,} steps")
+    if plan.pretrain + plan.online < TOO_SMALL:
+        return
     cost = estimate(config, problem)
     print(
         f"at {cost.updates_per_second:.0f} updates and {cost.steps_per_second:.0f} steps per second: "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,18 +43,35 @@ def result(folder: Path) -> Result:
 def write_config(folder: Path, config: Config, problem: Problem) -> None:
     """Write config.json: everything that belongs beside the results."""
     refuse_other_config(folder, config)
+    held = _held(folder).get("data", {}).get("sha256", problem.data_hash)
+    if held != problem.data_hash:
+        raise DataError(
+            f"the data of {config.task} has changed since the run in {folder} began: choose another folder, or put the "
+            "data back"
+        )
     write_text(folder / "config.json", json.dumps(describe_run(config, problem), indent=1))
 
 
 def refuse_other_config(folder: Path, config: Config) -> None:
     """Refuse to mix two runs in one folder, naming the first setting in which they differ."""
-    path = folder / "config.json"
-    if not path.exists():
+    held, asked = _held(folder).get("config"), describe_run(config)["config"]
+    if held is None:
         return
-    held, asked = read_json(path)["config"], describe_run(config)["config"]
     for leaf in sorted(held.keys() | asked.keys()):
         if held.get(leaf) != asked.get(leaf):
             raise DataError(
                 f"{folder} holds a run with {leaf} = {held.get(leaf)!r}, not {asked.get(leaf)!r}: choose another "
                 "folder, or ask for the same to continue it"
             )
+
+
+def _held(folder: Path) -> dict[str, Any]:
+    """What config.json says, nothing if there is none."""
+    path = folder / "config.json"
+    try:
+        held = read_json(path) if path.exists() else {}
+    except ValueError:
+        held = None
+    if not isinstance(held, dict):
+        raise DataError(f"{path} is damaged: choose another folder, or delete this one")
+    return held

@@ -169,16 +169,18 @@ def test_film(line_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_what_cannot_be_drawn_is_said_in_one_line(
     line_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = TINY.replace("picture = np.zeros", "raise RuntimeError('no light'); picture = np.zeros")
+    broken = TINY.replace("picture = np.zeros", "raise RuntimeError('no GL'); picture = np.zeros")
     (tmp_path / "tiny_line.py").write_text(broken)
     monkeypatch.setenv("MUJOCO_GL", "egl")  # so that one is tried and not all
-    assert drawing("tiny_line:Line-v0").problem == "MUJOCO_GL=egl: RuntimeError: no light"
+    assert drawing("tiny_line:Line-v0").problem == "MUJOCO_GL=egl: RuntimeError: no GL"
     with pytest.raises(
-        DataError, match=r"cannot be drawn on this machine \(MUJOCO_GL=egl: RuntimeError: no light\)"
+        DataError, match=r"cannot be drawn on this machine \(MUJOCO_GL=egl: RuntimeError: no GL\); MuJoCo draws"
     ) as problem:
         main([str(line_run), "--gif", str(tmp_path / "line.gif")])
     assert "\n" not in str(problem.value)
     assert not (tmp_path / "line.gif").exists()
+    (tmp_path / "tiny_line.py").write_text(broken.replace("no GL", "no pygame"))
+    assert drawing("tiny_line:Line-v0").problem == "RuntimeError: no pygame"  # whatever MuJoCo would draw with
 
 
 def test_films_run_at_the_speed_of_the_environment() -> None:

@@ -16,7 +16,8 @@ from arb.checkpoint import newest_checkpoint, write_checkpoint
 from arb.config import configure, with_leaf
 from arb.data.collect import Request, collect
 from arb.policy import load_policy
-from arb.run import Interrupted, run
+from arb.run import run
+from arb.stopping import Interrupted
 from tests.runs import tiny
 
 
@@ -183,7 +184,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(place):
     [
         ({"agent": "iqll"}, "there is no agent 'iqll' (did you mean 'iql'?)"),
         ({"strategy": "abr"}, "there is no strategy 'abr' (did you mean 'arb'?)"),
-        ({"budget": "tiny"}, "there is no budget 'tiny'"),
+        ({"budget": "tiny"}, "there is no preset 'tiny'"),
         ({"overrides": {"schedule.onlin": 5}}, "no setting 'schedule.onlin' (did you mean 'online'?)"),
         ({"overrides": {"schedule": 5}}, "'schedule' is a group of settings"),
         ({"overrides": {"seed.x": 5}}, "'seed' is a single setting"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from arb.checkpoint import newest_checkpoint
-from arb.run import Interrupted
+from arb.stopping import Interrupted
 from arb.sweep import plan
 from arb.sweep.cli import main
 from arb.sweep.grid import grid

@@ -20,6 +20,10 @@ from arb.envs.state import State, restore_state, save_state
 __all__ = ["Shaped", "State", "make", "register", "restore_state", "save_state"]
 
 
+LIMIT = 1000
+"""Steps after which an episode ends where the environment sets no limit: an evaluation must come to an end."""
+
+
 def register() -> None:
     """Tell Gymnasium about the environments of this project; a second call changes nothing."""
     for robot in ROBOTS:
@@ -36,13 +40,17 @@ def _register(name: str, entry_point: str, horizon: int, **arguments: Any) -> No
 def make(name: str, shaping: Shaping | None = None, **arguments: Any) -> gymnasium.Env[Any, Any]:
     """The environment of a task (`hopper-medium-v2`) or of a Gymnasium id, as the algorithm is to see it.
 
-    `arguments` go to the environment, e.g. `render_mode="rgb_array"`.
+    `arguments` go to the environment, e.g. `render_mode="rgb_array"`. Episodes without a limit end after `LIMIT` steps.
     """
     task = TASKS.get(name.removeprefix("d4rl:"))
     try:
         env = gymnasium.make(task.env if task else name, **arguments)
     except gymnasium.error.Error as problem:
         raise ValueError(f"environment {name!r}: {problem}") from None
+    except ModuleNotFoundError as problem:
+        raise ValueError(f"environment {name!r} cannot be made: {problem}") from None
+    if env.spec is None or env.spec.max_episode_steps is None:
+        env = gymnasium.wrappers.TimeLimit(env, LIMIT)
     return env if shaping is None else Shaped(env, shaping)
 
 

@@ -83,7 +83,7 @@ def add_working(options: argparse.ArgumentParser) -> None:
 
 def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> Outcome | None:
     """Announce a grid, work it off and list what failed; nothing but the announcement for a dry run."""
-    from arb.run import Interrupted
+    from arb.stopping import Interrupted
     from arb.sweep import plan
     from arb.sweep.grid import refuse_unknown
     from arb.sweep.launch import sweep

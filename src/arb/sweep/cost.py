@@ -8,15 +8,12 @@ from typing import NamedTuple
 
 from arb.config import Config, flat
 from arb.data.info import task_of
-from arb.estimate import Estimate
+from arb.estimate import TOO_SMALL, Estimate
 from arb.live import duration
 from arb.sweep import plan
 from arb.sweep.grid import Cell
 from arb.sweep.pool import Pool
 from arb.sweep.roster import group_of
-
-TOO_SMALL = 5_000
-"""Updates and steps below which a run is over before its measurement would be."""
 
 
 class Cost(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from arb.config import flat
-from arb.run import Interrupted, stoppable
+from arb.stopping import Interrupted, stoppable
 from arb.sweep import plan
 from arb.sweep.grid import Cell
 from arb.sweep.pool import Pool

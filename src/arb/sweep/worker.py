@@ -47,7 +47,7 @@ def obey(order: Order, say: Say) -> Answer:
     """Do what an order says; the last answer to it."""
     from arb.config import from_flat
     from arb.problem import Problem
-    from arb.run import Interrupted
+    from arb.stopping import Interrupted
 
     try:
         config = from_flat(order["config"])
