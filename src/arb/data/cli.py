@@ -126,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("collect", _collect, "Make a D4RL-style dataset for a Gymnasium environment.")
     sub.add_argument("env", help="Gymnasium id, e.g. arb/hopper-v2")
     sub.add_argument("quality", help="random, medium, medium-replay, expert, medium-expert, full-replay or mixed")
-    sub.add_argument("--out", type=Path, required=True)
+    sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz")
     sub.add_argument("--steps", type=int, default=200_000, help="rows to record (of each half, for medium-expert)")
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--sac-steps", type=int, default=200_000, help="how long SAC learns")
