@@ -76,7 +76,7 @@ def _info(arguments: argparse.Namespace) -> int:
 def _audit(arguments: argparse.Namespace) -> int:
     from arb.data.audit import audit
 
-    result = audit(arguments.file)
+    result = audit(arguments.file, arguments.env)
     print(f"{result.source}: {result.rows:,} rows, {result.episodes:,} episodes")
     for finding in result.findings:
         print(f"  {finding.level:<8}{finding.check:<18}{finding.text}")
@@ -123,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--reference", nargs=2, type=float, metavar=("LOW", "HIGH"), help="returns that score 0 and 100")
     sub = command("audit", _audit, "Look for broken borders, values and copies; exit status 1 if the data is unsound.")
     sub.add_argument("file")
+    sub.add_argument("--env", default="", metavar="ID", help="a Gymnasium id: actions must keep its bounds")
     sub = command("collect", _collect, "Make a D4RL-style dataset for a Gymnasium environment.")
     sub.add_argument("env", help="Gymnasium id, e.g. arb/hopper-v2")
     sub.add_argument("quality", help="random, medium, medium-replay, expert, medium-expert, full-replay or mixed")

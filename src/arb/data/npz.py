@@ -34,8 +34,8 @@ def read_npz(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
                     columns[head] = column
             elif member.file_size < 1 << 16:
                 value = _read(archive, member, name, path, any_kind=True)
-                if value.ndim == 0:
-                    attributes[name] = value.item()
+                if value.ndim == 0 or name in ("action_low", "action_high"):
+                    attributes[name] = value.tolist()
     return columns, attributes
 
 
