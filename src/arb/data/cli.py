@@ -77,7 +77,8 @@ def _audit(arguments: argparse.Namespace) -> int:
     from arb.data.audit import audit
 
     result = audit(arguments.file, arguments.env)
-    print(f"{result.source}: {result.rows:,} rows, {result.episodes:,} episodes")
+    counted = f": {result.rows:,} rows, {result.episodes:,} episodes" if result.rows else ""
+    print(f"{result.source}{counted}")
     for finding in result.findings:
         print(f"  {finding.level:<8}{finding.check:<18}{finding.text}")
     print(f"verdict: {result.verdict}")
