@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
+from arb.buffer.errors import DataError
 from arb.data import Audit, audit
+from arb.data.bounds import known_bounds
 
-from .recordings import LENGTHS, sound, walk, without
+from .recordings import LENGTHS, as_hdf5, as_npz, sound, walk, without
 
 
 def found(result: Audit, level: str) -> set[str]:
@@ -34,8 +38,6 @@ def broken(name: str) -> dict[str, Any]:
     if name == "missing borders":
         raw = without(raw, "next_observations")
         raw["terminals"][ends[1]] = False
-    if name == "actions":
-        raw["actions"][5] = 1.5
     if name == "duplicates":
         twice = np.concatenate([np.arange(sum(LENGTHS)), np.arange(12)])
         raw = {key: column[twice] for key, column in raw.items()}
@@ -50,14 +52,77 @@ def broken(name: str) -> dict[str, Any]:
     return raw
 
 
-@pytest.mark.parametrize(
-    "name", ["non-finite", "jumps", "missing borders", "actions", "duplicates", "rewards", "unusable"]
-)
+@pytest.mark.parametrize("name", ["non-finite", "jumps", "missing borders", "duplicates", "rewards", "unusable"])
 def test_each_fault_is_found_and_named(name: str) -> None:
     result = audit(broken(name))
     assert found(result, "fault") == {name}
     assert not result.sound
     assert result.verdict == f"unsound: {name}"
+
+
+def torques(reach: float, dim: int = 1) -> dict[str, Any]:
+    raw = sound()
+    raw["actions"] = np.zeros((len(raw["rewards"]), dim), np.float32)
+    raw["actions"][:, 0] = np.linspace(-reach, 0.9 * reach, len(raw["rewards"]))
+    return raw
+
+
+def of_actions(result: Audit) -> list[tuple[str, str]]:
+    return [(finding.level, finding.text) for finding in result.findings if finding.check == "actions"]
+
+
+def test_actions_beyond_one_are_a_remark_where_no_bounds_are_known(tmp_path: Path) -> None:
+    unmade = as_npz(tmp_path / "x.npz", {**torques(1.75), "env": np.array("nowhere-v0")})
+    for source in (torques(1.75), unmade):
+        ((level, text),) = of_actions(audit(source))
+        assert level == "remark"
+        assert "reach 1.75" in text
+        assert "--env" in text
+        assert "clip" not in text
+        assert audit(source).sound
+
+
+@pytest.mark.parametrize("said", [{"env": "Pendulum-v1"}, {"action_low": -2.0, "action_high": [2.0]}])
+@pytest.mark.parametrize("write", [as_npz, as_hdf5])
+def test_actions_are_held_to_the_bounds_of_the_file(tmp_path: Path, said: dict[str, Any], write: Any) -> None:
+    for reach, sound_too in ((1.99, True), (2.5, False)):
+        path = tmp_path / f"{reach}.{'npz' if write is as_npz else 'hdf5'}"
+        if write is as_npz:
+            as_npz(path, {**torques(reach), **{key: np.array(value) for key, value in said.items()}})
+        else:
+            with h5py.File(as_hdf5(path, torques(reach)), "a") as file:
+                file.attrs.update(said)
+        result = audit(path)
+        assert result.sound is sound_too
+        assert any("actions leave [-2, 2]" in text for _, text in of_actions(result)) is not sound_too
+
+
+def test_actions_are_held_to_the_bounds_of_a_named_environment(tmp_path: Path) -> None:
+    assert audit(torques(1.99), "Pendulum-v1").sound
+    narrow = as_npz(tmp_path / "x.npz", {**torques(2.5), "action_low": np.array(-9.0), "action_high": np.array(9.0)})
+    assert audit(narrow).sound
+    assert "leave [-2, 2]" in of_actions(audit(narrow, "Pendulum-v1"))[0][1]
+    with pytest.raises(DataError, match="nowhere"):
+        audit(torques(1.0), "nowhere-v0")
+
+
+def test_bounds_of_another_size_are_not_this_data_s() -> None:
+    ((level, text),) = of_actions(audit(torques(0.5, dim=2), "Pendulum-v1"))
+    assert level == "fault"
+    assert "an action has 2 entries" in text
+
+
+def test_discrete_actions_are_held_to_their_number() -> None:
+    raw = sound()
+    raw["actions"] = np.arange(72) % 2
+    assert audit(raw, "CartPole-v1").verdict == "sound"
+    raw["actions"][5] = 2
+    assert of_actions(audit(raw, "CartPole-v1")) == [("fault", "actions leave [0, 1] in row 5: clip or rescale them")]
+
+
+def test_a_file_makes_no_module_be_imported() -> None:
+    assert known_bounds({"env": "antigravity:Pendulum-v1"}) is None
+    assert "antigravity" not in sys.modules
 
 
 def test_the_rows_of_a_fault_are_told() -> None:

@@ -45,7 +45,24 @@ def test_audit_tells_by_its_exit_status(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.endswith("verdict: sound\n")
     raw["rewards"][3] = np.inf
     assert main(["audit", str(as_npz(tmp_path / "bad.npz", raw))]) == 1
-    assert capsys.readouterr().out.endswith("verdict: unsound: non-finite\n")
+    text = capsys.readouterr().out
+    assert text.endswith("verdict: unsound: non-finite\n")
+    assert "0 rows" not in text
+    assert main(["audit", str(tmp_path / "missing.npz")]) == 1
+    text = capsys.readouterr().out
+    assert "no such file" in text
+    assert "0 rows" not in text
+
+
+def test_audit_takes_the_bounds_of_an_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = sound()
+    raw["actions"] = 1.9 * raw["actions"][:, :1]
+    path = str(as_npz(tmp_path / "x.npz", raw))
+    assert main(["audit", path, "--env", "Pendulum-v1"]) == 0
+    assert main(["audit", path, "--env", "MountainCarContinuous-v0"]) == 1
+    assert "actions leave [-1, 1]" in capsys.readouterr().out
+    assert main(["audit", path, "--env", "nowhere-v0"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

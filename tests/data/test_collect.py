@@ -105,8 +105,8 @@ def test_every_quality(tmp_path: Path, folder: Path, quality: str, episodes: int
 
 
 def test_medium_replay_is_the_run_up_to_medium(tmp_path: Path, folder: Path) -> None:
-    columns = collect(Request("Pendulum-v1", "medium-replay", 0, 0, 6400, 800, folder), tmp_path / "x.hdf5")
-    full = collect(Request("Pendulum-v1", "full-replay", 0, 0, 6400, 800, folder), tmp_path / "y.hdf5")
+    columns = collect(Request("Pendulum-v1", "medium-replay", 1, 0, 6400, 800, folder), tmp_path / "x.hdf5")
+    full = collect(Request("Pendulum-v1", "full-replay", 1, 0, 6400, 800, folder), tmp_path / "y.hdf5")
     rows = len(columns["rewards"])
     assert rows % 800 == 0
     assert rows <= 6400
@@ -142,3 +142,31 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "score" in capsys.readouterr().out
     assert main(["collect", "arb/hopper-v2", "worst", "--out", str(out)]) == 1
     assert "quality 'worst' is not one of random" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".NPZ", ".h5"])
+def test_the_file_is_what_its_name_says(tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / f"x{suffix}"
+    columns = collect(Request("Pendulum-v1", "random", 200, seed=3), out, "the command")
+    data = read(out)
+    np.testing.assert_array_equal(data.columns["actions"], columns["actions"])
+    kept = {name: data.attributes[name] for name in ("env", "seed", "command", "action_low", "action_high")}
+    wanted = {"env": "Pendulum-v1", "seed": 3, "command": "the command", "action_low": -2.0, "action_high": 2.0}
+    assert kept == wanted
+    assert audit(out).sound
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "message"),
+    [("a.txt", 200, "a.txt: a dataset is written to a name ending in .hdf5"), ("a.hdf5", 0, "0 steps make no dataset")],
+)
+def test_what_cannot_be_collected_is_refused_before_it_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, steps: int, message: str
+) -> None:
+    # An environment that is not there would be what stops it, if it had started.
+    argv = ["collect", "arb/nowhere-v0", "random", "--steps", str(steps), "--out", str(tmp_path / name)]
+    assert main(argv) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())

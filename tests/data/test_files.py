@@ -190,6 +190,23 @@ def test_the_line_names_the_field(
         read(path)
 
 
+@formats
+def test_wrong_names_are_told(tmp_path: Path, name: str, write: Callable[[Path, Columns], Path]) -> None:
+    raw = walk([6, 5])
+    short = {"obs": raw["observations"], "acts": raw["actions"], "rews": raw["rewards"]}
+    with pytest.raises(DataError, match=rf"{name}: the dataset has no 'observations'.* and has ") as caught:
+        load(write(tmp_path / name, short))
+    assert set(str(caught.value).split(" and has ")[1].split(", ")) == set(short)
+    many = {f"a{number}": np.zeros(1) for number in range(50)}
+    with pytest.raises(DataError, match=r"has no 'terminals'.* and has actions, observations, rewards, a.*, 33 more$"):
+        load(
+            write(
+                tmp_path / name,
+                {**many, **dict(sorted(without(raw, "terminals", "timeouts", "next_observations").items()))},
+            )
+        )
+
+
 @pytest.fixture(scope="module")
 def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("intact")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from numpy.typing import NDArray
 from arb.buffer.borders import differs
 from arb.buffer.dataset import leaves
 from arb.buffer.errors import DataError
+from arb.data.bounds import Bounds, known_bounds
 from arb.data.columns import Data, borders, finish
+from arb.data.info import task_of
 from arb.data.load import Source, read_raw
 from arb.data.starts import unknown_starts
 
@@ -22,6 +25,8 @@ FAULT, REMARK = "fault", "remark"
 OUTLIER_SPANS = 10.0
 """A reward is an outlier this many spans (of the middle 99.8 %) outside of the span."""
 ROUNDING = 1e-6
+USUAL: Bounds = (np.array(-1.0, np.float32), np.array(1.0, np.float32))
+"""Where no bounds are known, actions that keep these are taken to be meant for them, as in D4RL."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,8 @@ class Audit:
         return f"sound, with {remarks} remark{'s' * (remarks > 1)}" if remarks else "sound"
 
 
-def audit(source: Source) -> Audit:
-    """Run every check on a dataset."""
+def audit(source: Source, env: str = "") -> Audit:
+    """Run every check on a dataset; `env` is the environment whose bounds its actions must keep, if not the file's."""
     try:
         raw, name, attributes = read_raw(source)
     except DataError as problem:
@@ -70,7 +75,13 @@ def audit(source: Source) -> Audit:
         return Audit(name, 0, 0, broken or (Finding("unusable", FAULT, str(problem)),))
     repaired = [Finding("borders", REMARK, note) for note in data.notes]
     found = [finding for check in CHECKS for finding in check(data, raw)]
-    return Audit(name, len(data), len(borders(data.columns)[0]), (*broken, *repaired, *found))
+    acted = _actions(data, known_bounds(data.attributes, env, _origin(source)))
+    return Audit(name, len(data), len(borders(data.columns)[0]), (*broken, *repaired, *found, *acted))
+
+
+def _origin(source: Source) -> str:
+    task = None if isinstance(source, Mapping) else task_of(os.fspath(source))
+    return task.env if task else ""
 
 
 def _non_finite(raw: Mapping[str, Any]) -> Iterator[Finding]:
@@ -143,20 +154,29 @@ def _constant(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
                 yield Finding("constant", REMARK, f"{name}{'/' * bool(key)}{key}{numbers} never changes")
 
 
-def _actions(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
+def _actions(data: Data, bounds: Bounds | None) -> Iterator[Finding]:
     action = data.columns["actions"]
-    if action.dtype.kind != "f":
+    flat, continuous = action.reshape(len(action), -1), action.dtype.kind == "f"
+    if bounds is None:
+        if not continuous:
+            return
+        reach = float(np.abs(flat).max(initial=0.0))
+        if reach > 1.0 + ROUNDING:
+            text = f"actions reach {reach:g}: if the environment's bounds are wider than 1, fine; --env ID checks it"
+            yield Finding("actions", REMARK, text)
+            return
+    low, high = USUAL if bounds is None else bounds
+    if any(bound.ndim and bound.shape != flat.shape[1:] for bound in (low, high)):
+        text = f"an action has {flat.shape[1]} entries, its lower bound {low.size} and its upper bound {high.size}"
+        yield Finding("actions", FAULT, f"{text}: action_low and action_high, or the environment, are not this data's")
         return
-    low, high = data.attributes.get("action_low", -1.0), data.attributes.get("action_high", 1.0)
-    flat = action.reshape(len(action), -1)
+    named = f"[{low.min():g}, {high.max():g}]"
     beyond = np.flatnonzero(((flat < low - ROUNDING) | (flat > high + ROUNDING)).any(1))
     if len(beyond):
-        yield Finding("actions", FAULT, f"actions leave [{low:g}, {high:g}] in {_rows(beyond)}: clip or rescale them")
+        yield Finding("actions", FAULT, f"actions leave {named} in {_rows(beyond)}: clip or rescale them")
     at = np.mean((flat <= low + ROUNDING) | (flat >= high - ROUNDING))
-    if at > 0.01:
-        yield Finding(
-            "actions", REMARK, f"{at:.1%} of the action entries are at or beyond the bounds [{low:g}, {high:g}]"
-        )
+    if at > 0.01 and continuous:
+        yield Finding("actions", REMARK, f"{at:.1%} of the action entries are at or beyond the bounds {named}")
 
 
 def _duplicates(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
@@ -191,4 +211,4 @@ def _rows(rows: NDArray[np.integer[Any]]) -> str:
 
 
 Check = Callable[[Data, Mapping[str, Any]], Iterator[Finding]]
-CHECKS: tuple[Check, ...] = (_jumps, _missing_borders, _terminals, _constant, _actions, _duplicates, _rewards)
+CHECKS: tuple[Check, ...] = (_jumps, _missing_borders, _terminals, _constant, _duplicates, _rewards)

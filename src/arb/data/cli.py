@@ -76,8 +76,9 @@ def _info(arguments: argparse.Namespace) -> int:
 def _audit(arguments: argparse.Namespace) -> int:
     from arb.data.audit import audit
 
-    result = audit(arguments.file)
-    print(f"{result.source}: {result.rows:,} rows, {result.episodes:,} episodes")
+    result = audit(arguments.file, arguments.env)
+    counted = f": {result.rows:,} rows, {result.episodes:,} episodes" if result.rows else ""
+    print(f"{result.source}{counted}")
     for finding in result.findings:
         print(f"  {finding.level:<8}{finding.check:<18}{finding.text}")
     print(f"verdict: {result.verdict}")
@@ -123,10 +124,11 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--reference", nargs=2, type=float, metavar=("LOW", "HIGH"), help="returns that score 0 and 100")
     sub = command("audit", _audit, "Look for broken borders, values and copies; exit status 1 if the data is unsound.")
     sub.add_argument("file")
+    sub.add_argument("--env", default="", metavar="ID", help="a Gymnasium id: actions must keep its bounds")
     sub = command("collect", _collect, "Make a D4RL-style dataset for a Gymnasium environment.")
     sub.add_argument("env", help="Gymnasium id, e.g. arb/hopper-v2")
     sub.add_argument("quality", help="random, medium, medium-replay, expert, medium-expert, full-replay or mixed")
-    sub.add_argument("--out", type=Path, required=True)
+    sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz")
     sub.add_argument("--steps", type=int, default=200_000, help="rows to record (of each half, for medium-expert)")
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--sac-steps", type=int, default=200_000, help="how long SAC learns")

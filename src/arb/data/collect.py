@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 
 import arb
+from arb.data.files import write_npz
 from arb.data.hdf5 import write_hdf5
 from arb.data.progress import progress
 from arb.data.rollout import Dataset, action_bounds, flat_env, random_actor, rescale, rollout
 
+Attributes = dict[str, str | int | float]
 MEDIUM = 1 / 3
 """A medium policy has come a third of the way to the best (D4RL's definition)."""
 MIXED: tuple[tuple[float | None, int], ...] = ((None, 1), (0.1, 1), (0.25, 1), (0.5, 1), (0.75, 2), (1.0, 2))
@@ -44,19 +46,36 @@ class Request:
 
 
 def collect(request: Request, out: Path, command: str = "") -> Dataset:
-    """Make a dataset and write it; the file appears only when it is complete."""
+    """Make a dataset and write it as its suffix says; the file appears only when it is complete."""
     try:
         make = QUALITIES[request.quality]
     except KeyError:
         raise ValueError(f"quality {request.quality!r} is not one of {', '.join(QUALITIES)}") from None
+    if request.steps < 1:
+        raise ValueError(f"{request.steps} steps make no dataset: at least 1 is wanted")
+    try:
+        write = WRITERS[out.suffix.lower()]
+    except KeyError:
+        raise ValueError(f"{out}: a dataset is written to a name ending in {', '.join(WRITERS)}") from None
     columns, story = make(request)
     if request.compact:
         columns = {name: column for name, column in columns.items() if name != "next_observations"}
-    write_hdf5(out, columns, provenance(request, story, command))
+    write(out, columns, provenance(request, story, command))
     return columns
 
 
-def provenance(request: Request, story: str, command: str) -> dict[str, str | int | float]:
+def _as_npz(out: Path, columns: Dataset, attributes: Attributes) -> None:
+    write_npz(out, {**columns, **attributes})
+
+
+WRITERS: Mapping[str, Callable[[Path, Dataset, Attributes], None]] = {
+    ".hdf5": write_hdf5,
+    ".h5": write_hdf5,
+    ".npz": _as_npz,
+}
+
+
+def provenance(request: Request, story: str, command: str) -> Attributes:
     """How a file came to be, for its attributes."""
     space = flat_env(request.env).action_space
     box = (

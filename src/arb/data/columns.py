@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -11,13 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.buffer.borders import differs, episode_ends
-from arb.buffer.dataset import Transitions, check_dataset, unwrapped
+from arb.buffer.dataset import REQUIRED, Transitions, check_dataset, unwrapped
 from arb.buffer.errors import DataError
 from arb.data.starts import unknown_starts
 
 Array = NDArray[Any]
 Dataset = dict[str, Any]
 """D4RL's keys to arrays (observations may be a dict of arrays), with `episode_ids`: one number per trajectory."""
+
+MOST_NAMES = 20
+"""So many are told of what a file holds; a file with a group per episode has thousands."""
 
 
 class DataWarning(UserWarning):
@@ -37,6 +40,21 @@ class Data:
 
     def __len__(self) -> int:
         return len(self.columns["rewards"])
+
+
+def refuse_missing(source: str, names: Iterable[str]) -> None:
+    """Raise a `DataError` if these names of all that a file holds lack a column.
+
+    For readers, who pass over what is no column: under a wrong name it is just what the message should tell.
+    """
+    present = sorted(dict.fromkeys(names), key=lambda name: name not in REQUIRED)
+    if set(REQUIRED) <= set(present):
+        return
+    if not present:
+        raise DataError(f"{source}: the dataset has no {REQUIRED[0]!r}: there is nothing in the file")
+    more = [f"{len(present) - MOST_NAMES:,} more"] if len(present) > MOST_NAMES else []
+    # The check of a dataset looks at the names first, and its message is the one that a dict gets.
+    finish(dict.fromkeys([*present[:MOST_NAMES], *more]), source)
 
 
 def finish(raw: Mapping[str, Any], source: str, attributes: Mapping[str, Any] | None = None) -> Data:

@@ -12,6 +12,7 @@ import numpy as np
 from arb.buffer.dataset import OPTIONAL, REQUIRED
 from arb.buffer.errors import DataError
 from arb.buffer.wholefile import whole
+from arb.data.columns import refuse_missing
 
 STATE = ("infos/qpos", "infos/qvel")
 MOST_COMPRESSED = 2000
@@ -34,11 +35,13 @@ def read_hdf5(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     with file:
         limit = MOST_COMPRESSED * path.stat().st_size
         try:
+            names = [str(name) for name in file]
             present = [name for name in (*REQUIRED, *OPTIONAL, *STATE) if name in file]
             attributes = {key: _plain(value) for key, value in file.attrs.items()}
         except Exception as problem:
             raise DataError(f"{path}: its list of contents cannot be read ({_first_line(problem)})") from None
         columns = {name: _read(file, name, path, limit) for name in present if name not in STATE}
+        refuse_missing(str(path), names)
         if "next_observations" not in columns and "observations" in columns and set(STATE) <= set(present):
             after = _state_after([_read(file, name, path, limit) for name in STATE], columns["observations"])
             if after is not None:

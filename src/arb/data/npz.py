@@ -10,6 +10,7 @@ import numpy as np
 
 from arb.buffer.dataset import OPTIONAL, REQUIRED
 from arb.buffer.errors import DataError
+from arb.data.columns import refuse_missing
 
 
 def read_npz(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -20,12 +21,14 @@ def read_npz(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise DataError(f"{path}: no such file") from None
     except Exception as problem:
         raise DataError(f"{path}: not a readable npz file ({problem})") from None
+    names: list[str] = []
     columns: dict[str, Any] = {}
     attributes: dict[str, Any] = {}
     with archive:
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
             head, _, key = name.partition("/")
+            names.append(head)
             if head in REQUIRED or head in OPTIONAL:
                 column = _read(archive, member, name, path)
                 if key:
@@ -34,8 +37,9 @@ def read_npz(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
                     columns[head] = column
             elif member.file_size < 1 << 16:
                 value = _read(archive, member, name, path, any_kind=True)
-                if value.ndim == 0:
-                    attributes[name] = value.item()
+                if value.ndim == 0 or name in ("action_low", "action_high"):
+                    attributes[name] = value.tolist()
+    refuse_missing(str(path), names)
     return columns, attributes
 
 
