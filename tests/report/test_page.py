@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+from itertools import product
 
 import numpy as np
 import pytest
@@ -244,6 +245,22 @@ def test_every_diagnostic_can_be_chosen(page):
         page.until("return document.querySelectorAll('#replay svg.plot polyline').length >= 3")
         grey = page.run("return document.querySelectorAll('#replay [data-series=\"share of the buffer\"]').length")
         assert (grey > 0) == (choice == "online_share")
+
+
+GAPS = """return [...document.querySelectorAll('#together svg.plot')].filter((plot) => plot.querySelector('rect')).map(
+    (plot) => Math.min(...[...plot.querySelectorAll('text')].filter((text) => text.textContent.includes('['))
+        .map((text) => text.getBoundingClientRect().left))
+        - Math.max(...[...plot.querySelectorAll('rect')].map((bar) => bar.getBoundingClientRect().right)))"""
+
+
+def test_no_bar_of_an_interval_runs_over_the_numbers(window, tmp_path):
+    for strategy, seed in product(("naive", "arb"), range(2)):
+        write_run(tmp_path / f"runs/{strategy}-{seed}", strategy=strategy, seed=seed, final=-1135.5 - 300.0 * seed)
+    window.size(1280, 900)
+    window.open(write_report([tmp_path / "runs"], tmp_path / "out").page)
+    gaps = window.run(GAPS)
+    assert len(gaps) >= 4  # IQM, median, mean, improvement
+    assert min(gaps) > 0
 
 
 GROUND = "return getComputedStyle(document.body).backgroundColor"
