@@ -138,6 +138,16 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert "there are no runs below empty" in capsys.readouterr().err
 
 
+def test_a_file_is_no_place_for_a_report(tmp_path, capsys):
+    write_run(tmp_path / "runs" / "a")
+    (tmp_path / "taken").write_text("mine")
+    for out in (tmp_path / "taken", tmp_path / "taken" / "below"):
+        assert cli.main(["report", str(tmp_path / "runs"), "-o", str(out)]) == 2
+        said = capsys.readouterr().err
+        assert said == f"arb report: {tmp_path / 'taken'} is a file, no folder: choose another with --out\n"
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
 def test_no_runs_is_a_mistake(tmp_path):
     with pytest.raises(DataError, match="there are no runs"):
         write_report([tmp_path], tmp_path / "out")

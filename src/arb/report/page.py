@@ -16,6 +16,7 @@ from arb.report.cells import Results, gather
 from arb.report.comparison import Group, groups, tables
 from arb.report.figures import figures, rendered
 from arb.report.page_data import embedded, page_data
+from arb.report.place import refuse_file
 from arb.report.runs import Runs, read_runs
 from arb.report.sparks import curves
 from arb.report.tables import Table
@@ -45,6 +46,7 @@ def write_report(paths: Sequence[Path], out: Path, *, title: str = "Offline-to-o
         out: the folder to write into.
         title: of the page.
     """
+    refuse_file(out)
     runs = read_runs(paths)
     if not runs.all:
         raise DataError(f"there are no runs below {', '.join(map(str, paths))}: a run folder holds a config.json")
