@@ -85,10 +85,10 @@ def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> 
     """Announce a grid, work it off and list what failed; nothing but the announcement for a dry run."""
     from arb.run import Interrupted
     from arb.sweep import plan
-    from arb.sweep.grid import refuse_unknown
     from arb.sweep.launch import sweep
     from arb.sweep.pool import cores
     from arb.sweep.progress import live_view
+    from arb.sweep.refusals import refuse_hopeless, refuse_unknown
 
     if (options.workers is not None and options.workers < 1) or options.retry < 0:
         raise DataError("--workers must be at least 1, --retry at least 0")
@@ -96,6 +96,7 @@ def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> 
         refuse_unknown(task)
     plan.check(out, cells)
     left = [cell for cell in cells if not plan.done(out, cell)]
+    refuse_hopeless(left)
     crew = _cluster(options.ray, options.slice) if options.ray is not None and not options.dry_run and left else None
     _announce(cells, out, options, crew.size if crew else options.workers or len(cores()))
     if options.dry_run:
