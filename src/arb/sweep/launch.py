@@ -144,8 +144,9 @@ class _Shift:
                 plan.forget_failure(self.out, job.cell)
             self.view.ends(job, answer.get("score"))
         else:
-            failure = Failure(answer["reason"], answer.get("traceback", ""))
+            failure = Failure(answer["reason"], answer.get("traceback", ""), answer.get("final", False))
             lost = self.roster.fail(job, failure)
             for run in lost:
-                plan.write_failure(self.out, run.cell, *self.roster.failed[run])
+                why = self.roster.failed[run]
+                plan.write_failure(self.out, run.cell, why.reason, why.traceback)
             self.view.fails(job, failure.reason, lost)
