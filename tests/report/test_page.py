@@ -138,6 +138,18 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert "there are no runs below empty" in capsys.readouterr().err
 
 
+def test_one_run_is_no_plural_and_a_damaged_plan_no_run(tmp_path):
+    write_run(tmp_path / "runs" / "a")
+    assert write_report([tmp_path / "runs"], tmp_path / "out").text.endswith("The run is finished.\n")
+    (tmp_path / "runs" / "plan.json").write_text("{")
+    write_run(tmp_path / "runs" / "b", seed=1, done=False)
+    report = write_report([tmp_path / "runs"], tmp_path / "out")
+    assert "1 of 2 runs is missing from the tables:" in report.text
+    assert f"{tmp_path / 'runs' / 'plan.json'} cannot be read" in report.text
+    data = json.loads(re.search(r'id="data">(.*?)</script>', report.page.read_text(), re.DOTALL)[1])
+    assert (len(data["runs"]), len(data["damaged"])) == (2, 1)
+
+
 def test_a_file_is_no_place_for_a_report(tmp_path, capsys):
     write_run(tmp_path / "runs" / "a")
     (tmp_path / "taken").write_text("mine")

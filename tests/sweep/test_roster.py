@@ -138,7 +138,7 @@ def test_the_view_counts_and_says_what_happens():
         "hopper-medium-v2/iql/naive/seed-0  failed, will be tried again: no memory",
         "hopper-medium-v2/iql/naive/seed-0  score 46.1",
     ]
-    assert view.work.summary() == "1 of 1 runs done"
+    assert view.work.summary() == "1 of 1 run done"
 
 
 @pytest.mark.parametrize(

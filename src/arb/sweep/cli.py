@@ -125,6 +125,7 @@ def _cluster(address: str, slice_seconds: float) -> Cluster:
 
 
 def _announce(cells: Sequence[Cell], out: Path, options: argparse.Namespace, workers: int) -> None:
+    from arb.report.counting import count
     from arb.sweep import plan
     from arb.sweep.cost import cost
     from arb.sweep.grid import counted
@@ -132,7 +133,9 @@ def _announce(cells: Sequence[Cell], out: Path, options: argparse.Namespace, wor
 
     done = [cell for cell in cells if plan.done(out, cell)]
     groups = {group_of(cell) for cell in cells}
-    print(f"{len(cells)} runs that share {len(groups)} pre-trainings, {len(done)} of them finished before, in {out}")
+    share = "with" if len(cells) == 1 else "that share"
+    shared = f"{count(len(cells), 'run')} {share} {count(len(groups), 'pre-training')}"
+    print(f"{shared}, {len(done)} of them finished before, in {out}")
     print("\n".join(counted(cells)), flush=True)
     if options.dry_run:
         for cell in cells:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from arb.config import flat
+from arb.report.counting import count
 from arb.run import Interrupted, stoppable
 from arb.sweep import plan
 from arb.sweep.grid import Cell
@@ -82,7 +83,7 @@ def sweep(
                 if asked_to_stop():
                     shift.end()
                     left = roster.waiting + len(roster.running)
-                    raise Interrupted(f"stopped with {left} runs to go; the same command goes on from there")
+                    raise Interrupted(f"stopped with {count(left, 'run')} to go; the same command goes on from there")
                 shift.go_on()
     finally:
         crew.close()

@@ -35,6 +35,8 @@ function number(value, percent = false) {
   return size >= 1 || size === 0 ? value.toFixed(1) : value.toPrecision(2);
 }
 
+function count(value, noun) { return `${value.toLocaleString("en")} ${noun}${value === 1 ? "" : "s"}`; }
+
 function short(value) {
   const size = Math.abs(value);
   if (size >= 1e6) return `${+(value / 1e6).toPrecision(3)}M`;
