@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+from itertools import product
 
 import numpy as np
 import pytest
@@ -137,6 +138,28 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert "there are no runs below empty" in capsys.readouterr().err
 
 
+def test_one_run_is_no_plural_and_a_damaged_plan_no_run(tmp_path):
+    write_run(tmp_path / "runs" / "a")
+    assert write_report([tmp_path / "runs"], tmp_path / "out").text.endswith("The run is finished.\n")
+    (tmp_path / "runs" / "plan.json").write_text("{")
+    write_run(tmp_path / "runs" / "b", seed=1, done=False)
+    report = write_report([tmp_path / "runs"], tmp_path / "out")
+    assert "1 of 2 runs is missing from the tables:" in report.text
+    assert f"{tmp_path / 'runs' / 'plan.json'} cannot be read" in report.text
+    data = json.loads(re.search(r'id="data">(.*?)</script>', report.page.read_text(), re.DOTALL)[1])
+    assert (len(data["runs"]), len(data["damaged"])) == (2, 1)
+
+
+def test_a_file_is_no_place_for_a_report(tmp_path, capsys):
+    write_run(tmp_path / "runs" / "a")
+    (tmp_path / "taken").write_text("mine")
+    for out in (tmp_path / "taken", tmp_path / "taken" / "below"):
+        assert cli.main(["report", str(tmp_path / "runs"), "-o", str(out)]) == 2
+        said = capsys.readouterr().err
+        assert said == f"arb report: {tmp_path / 'taken'} is a file, no folder: choose another with --out\n"
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
 def test_no_runs_is_a_mistake(tmp_path):
     with pytest.raises(DataError, match="there are no runs"):
         write_report([tmp_path], tmp_path / "out")
@@ -244,6 +267,22 @@ def test_every_diagnostic_can_be_chosen(page):
         page.until("return document.querySelectorAll('#replay svg.plot polyline').length >= 3")
         grey = page.run("return document.querySelectorAll('#replay [data-series=\"share of the buffer\"]').length")
         assert (grey > 0) == (choice == "online_share")
+
+
+GAPS = """return [...document.querySelectorAll('#together svg.plot')].filter((plot) => plot.querySelector('rect')).map(
+    (plot) => Math.min(...[...plot.querySelectorAll('text')].filter((text) => text.textContent.includes('['))
+        .map((text) => text.getBoundingClientRect().left))
+        - Math.max(...[...plot.querySelectorAll('rect')].map((bar) => bar.getBoundingClientRect().right)))"""
+
+
+def test_no_bar_of_an_interval_runs_over_the_numbers(window, tmp_path):
+    for strategy, seed in product(("naive", "arb"), range(2)):
+        write_run(tmp_path / f"runs/{strategy}-{seed}", strategy=strategy, seed=seed, final=-1135.5 - 300.0 * seed)
+    window.size(1280, 900)
+    window.open(write_report([tmp_path / "runs"], tmp_path / "out").page)
+    gaps = window.run(GAPS)
+    assert len(gaps) >= 4  # IQM, median, mean, improvement
+    assert min(gaps) > 0
 
 
 GROUND = "return getComputedStyle(document.body).backgroundColor"

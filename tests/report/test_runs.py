@@ -89,8 +89,11 @@ def test_binary_nonsense_and_missing_keys_are_reasons_too(tmp_path):
     (tmp_path / "c" / "plan.json").write_text("[]")
     write_run(tmp_path / "d")
     (tmp_path / "d" / "eval.csv").unlink()
-    reasons = [run.reason for run in read_runs([tmp_path]).all]
-    assert len(reasons) == 4
+    runs = read_runs([tmp_path])
+    reasons = [run.reason for run in runs.all]
+    assert len(reasons) == 3
+    (said,) = runs.damaged  # a plan is no run
+    assert said.startswith(f"{tmp_path / 'c' / 'plan.json'} cannot be read")
     assert all(reasons)
     assert "'config' is missing" in reasons[1]
 

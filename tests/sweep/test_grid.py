@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from arb import DataError
 from arb.config import configure, flat, from_flat
 from arb.sweep.cli import main
-from arb.sweep.grid import grid, pieces, refuse_unknown, seed_range
+from arb.sweep.grid import grid, pieces, seed_range
+from arb.sweep.refusals import refuse_hopeless, refuse_unknown
 
 TASK = "hopper-medium-v2"
 
@@ -103,6 +104,11 @@ def test_lists_and_ranges_of_the_command_line():
         (["replay.temperature"], "is no setting: write NAME=VALUE"),
         (["--preset", "smoke", "--ray", "replay.temperature=1,2"], "put --ray behind the settings"),
         (["--workers", "0"], "--workers must be at least 1"),
+        (["-n", "--env", "Pendulm-v1"], "Did you mean: `Pendulum`?"),
+        (["-n", "--task", "walker2d-medium-v2", "--env", "Pendulm-v1"], "Did you mean: `Pendulum`?"),
+        (["-n", "--agent", "calql", "--env", "CartPole-v1"], "CartPole-v1 has discrete actions"),
+        (["-n", "replay.temperature=0.5,-1"], "strategy arb: temperature must be positive, got -1.0"),
+        (["-n", "-s", "top_n", "replay.keep=0"], "strategy top_n: keep_best needs at least 1 transition"),
     ],
 )
 def test_mistakes_are_refused_before_anything_starts(arguments, message, tmp_path, monkeypatch):
@@ -113,7 +119,17 @@ def test_mistakes_are_refused_before_anything_starts(arguments, message, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_one_run_is_announced_without_plurals(capsys, tmp_path):
+    assert main(["-n", "--preset", "smoke", "--workers", "1", "-o", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.startswith("1 run with 1 pre-training, 0 of them finished before")
+
+
 def test_a_task_whose_file_may_be_elsewhere_is_not_refused():
     refuse_unknown("hopper-medium-v2")
     with pytest.raises(DataError, match="did you mean"):
         refuse_unknown("stand-in:hoper-medium-v2")
+
+
+def test_a_module_that_an_environment_names_may_lie_where_workers_alone_look():
+    refuse_hopeless(grid(["bundled:pendulum-random"], env="nowhere_to_import:Mine-v0"))
+    refuse_hopeless(grid(["hopper-medium-v2"], env="nowhere_to_import:Mine-v0"))

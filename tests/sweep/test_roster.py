@@ -69,6 +69,12 @@ def test_a_failed_job_is_tried_again_and_then_given_up():
     assert roster.failed == {run: Failure("second")}
 
 
+def test_what_would_fail_again_is_not_tried_again():
+    roster = Roster(cells_of_two_seeds(), retry=5)
+    assert len(roster.fail(roster.next(), Failure("no data", final=True))) == 2  # the runs of its seed
+    assert set(roster.failed.values()) == {Failure("its pre-training failed: no data", final=True)}
+
+
 def test_a_pretraining_that_fails_takes_its_runs_along():
     roster = Roster(cells_of_two_seeds(), retry=0)
     lost = roster.fail(roster.next(), Failure("no data", "trace"))
@@ -132,7 +138,7 @@ def test_the_view_counts_and_says_what_happens():
         "hopper-medium-v2/iql/naive/seed-0  failed, will be tried again: no memory",
         "hopper-medium-v2/iql/naive/seed-0  score 46.1",
     ]
-    assert view.work.summary() == "1 of 1 runs done"
+    assert view.work.summary() == "1 of 1 run done"
 
 
 @pytest.mark.parametrize(

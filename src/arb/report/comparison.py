@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from arb.report import statistics
 from arb.report.cells import MEASURES, Cell, Results, spelt_agent
+from arb.report.counting import count
 from arb.report.statistics import Estimate
 from arb.report.tables import Entry, Table, with_best
 
@@ -56,7 +57,7 @@ def _unit(results: Results, agent: str, task: str) -> str:
 def counted_seeds(counts: Iterable[int]) -> str:
     """The smallest and the largest number of seeds, in words."""
     low, *_, high = sorted([*counts] * 2)
-    return f"{low} seed{'' if low == 1 else 's'}" if low == high else f"{low} to {high} seeds"
+    return count(low, "seed") if low == high else f"{low} to {high} seeds"
 
 
 def steps_of(cells: Iterable[Cell]) -> str:

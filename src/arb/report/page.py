@@ -14,8 +14,10 @@ from arb.buffer.errors import DataError
 from arb.buffer.wholefile import whole
 from arb.report.cells import Results, gather
 from arb.report.comparison import Group, groups, tables
+from arb.report.counting import count
 from arb.report.figures import figures, rendered
 from arb.report.page_data import embedded, page_data
+from arb.report.place import refuse_file
 from arb.report.runs import Runs, read_runs
 from arb.report.sparks import curves
 from arb.report.tables import Table
@@ -45,9 +47,11 @@ def write_report(paths: Sequence[Path], out: Path, *, title: str = "Offline-to-o
         out: the folder to write into.
         title: of the page.
     """
+    refuse_file(out)
     runs = read_runs(paths)
     if not runs.all:
-        raise DataError(f"there are no runs below {', '.join(map(str, paths))}: a run folder holds a config.json")
+        missing = f"there are no runs below {', '.join(map(str, paths))}: a run folder holds a config.json"
+        raise DataError("; ".join([missing, *runs.damaged]))
     results = gather(runs)
     together = groups(results)
     made = tables(results, together)
@@ -82,14 +86,16 @@ def text(results: Results, made: Sequence[Table]) -> str:
 
 
 def lacking(runs: Runs, most: int = 10) -> str:
-    """The runs that are not in the tables, with their reasons."""
+    """The runs that are not in the tables, with their reasons, and the plans that cannot be read."""
     if not runs.lacking:
-        return f"All {len(runs.all)} runs are finished.\n"
-    lines = [f"{len(runs.lacking)} of {len(runs.all)} runs are missing from the tables:"]
+        finished = "The run is finished." if len(runs.all) == 1 else f"All {len(runs.all)} runs are finished."
+        return "\n".join([finished, *runs.damaged]) + "\n"
+    are = "is" if len(runs.lacking) == 1 else "are"
+    lines = [f"{len(runs.lacking)} of {count(len(runs.all), 'run')} {are} missing from the tables:"]
     lines += [f"  {run.status:<10} {run.folder}: {run.reason}" for run in runs.lacking[:most]]
     if len(runs.lacking) > most:
         lines.append(f"  ... and {len(runs.lacking) - most} more, listed on the page")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *runs.damaged]) + "\n"
 
 
 def write_files(out: Path, content: Mapping[str, bytes], listing: str | None = None) -> tuple[Path, ...]:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from arb.report import statistics
 from arb.report.cells import MEASURES, Cell, Results, spelt_agent
 from arb.report.comparison import Group
+from arb.report.counting import count
 from arb.report.figures import profile_thresholds
 from arb.report.palette import colours, dashes
 from arb.report.runs import Run
@@ -71,6 +72,7 @@ def page_data(results: Results, together: Sequence[Group], tables: Sequence[Tabl
         "groups": [_group(group) for group in together],
         "settings": _settings(results),
         "origins": _origins(results.runs.all),
+        "damaged": list(results.runs.damaged),
         "runs": [_run(run, run in results.doubles) for run in results.runs.all],
     }
 
@@ -229,7 +231,7 @@ def _origins(runs: Sequence[Run]) -> list[tuple[str, list[str], list[list[str]]]
 
 
 def _times(version: str, runs: int, versions: int) -> str:
-    return version if versions == 1 else f"{version} ({runs} runs)"
+    return version if versions == 1 else f"{version} ({count(runs, 'run')})"
 
 
 def _run(run: Run, double: bool) -> dict[str, Any]:

@@ -69,4 +69,4 @@ def render(name: str, paths: Sequence[Path], out: Path) -> str:
 
         content |= {f"figures/{table.name}.{ending}": drawn for ending, drawn in rendered(figure).items()}
     write_files(out, content)
-    return "\n".join([table.text(), lacking(runs)] if runs.lacking else [table.text()])
+    return "\n".join([table.text(), lacking(runs)] if runs.lacking or runs.damaged else [table.text()])

@@ -80,6 +80,8 @@ class Runs:
 
     paths: tuple[Path, ...]
     all: tuple[Run, ...]
+    damaged: tuple[str, ...] = ()
+    """A sentence for each plan that cannot be read: what it planned and was not started, nobody knows."""
 
     @property
     def done(self) -> tuple[Run, ...]:
@@ -95,7 +97,7 @@ class Runs:
 def read_runs(paths: Sequence[Path]) -> Runs:
     """Every run folder, and every planned run, at any depth below the paths."""
     planned: dict[Path, Mapping[str, Any]] = {}
-    broken: list[Run] = []
+    damaged: list[str] = []
     folders: set[Path] = set()
     for path in map(Path, paths):
         if not path.is_dir():
@@ -105,14 +107,14 @@ def read_runs(paths: Sequence[Path]) -> Runs:
             try:
                 planned |= _planned(plan)
             except (OSError, ValueError, KeyError, TypeError) as problem:
-                broken.append(Run(plan, status="failed", reason=f"plan.json cannot be read: {_said(problem)}"))
+                damaged.append(f"{plan} cannot be read ({_said(problem)}): runs that were not started are not counted")
     # A run is done once per place, whatever way its path is spelt.
     places = {folder.resolve(): folder for folder in sorted(folders)}
     missing = {folder.resolve(): folder for folder in sorted(planned) if folder.resolve() not in places}
     plans = {folder.resolve(): config for folder, config in planned.items()}
     found = [_read(folder, plans.get(place, {})) for place, folder in places.items()]
     found += [Run(folder, plans[place], "missing", "planned, but not started") for place, folder in missing.items()]
-    return Runs(tuple(map(Path, paths)), (*sorted(found, key=lambda run: str(run.folder)), *broken))
+    return Runs(tuple(map(Path, paths)), tuple(sorted(found, key=lambda run: str(run.folder))), tuple(damaged))
 
 
 def _visible(path: Path, name: str) -> Iterator[Path]:

@@ -85,10 +85,10 @@ def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> 
     """Announce a grid, work it off and list what failed; nothing but the announcement for a dry run."""
     from arb.stopping import Interrupted
     from arb.sweep import plan
-    from arb.sweep.grid import refuse_unknown
     from arb.sweep.launch import sweep
     from arb.sweep.pool import cores
     from arb.sweep.progress import live_view
+    from arb.sweep.refusals import refuse_hopeless, refuse_unknown
 
     if (options.workers is not None and options.workers < 1) or options.retry < 0:
         raise DataError("--workers must be at least 1, --retry at least 0")
@@ -96,6 +96,7 @@ def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> 
         refuse_unknown(task)
     plan.check(out, cells)
     left = [cell for cell in cells if not plan.done(out, cell)]
+    refuse_hopeless(left)
     crew = _cluster(options.ray, options.slice) if options.ray is not None and not options.dry_run and left else None
     _announce(cells, out, options, crew.size if crew else options.workers or len(cores()))
     if options.dry_run:
@@ -124,6 +125,7 @@ def _cluster(address: str, slice_seconds: float) -> Cluster:
 
 
 def _announce(cells: Sequence[Cell], out: Path, options: argparse.Namespace, workers: int) -> None:
+    from arb.report.counting import count
     from arb.sweep import plan
     from arb.sweep.cost import cost
     from arb.sweep.grid import counted
@@ -131,7 +133,9 @@ def _announce(cells: Sequence[Cell], out: Path, options: argparse.Namespace, wor
 
     done = [cell for cell in cells if plan.done(out, cell)]
     groups = {group_of(cell) for cell in cells}
-    print(f"{len(cells)} runs that share {len(groups)} pre-trainings, {len(done)} of them finished before, in {out}")
+    share = "with" if len(cells) == 1 else "that share"
+    shared = f"{count(len(cells), 'run')} {share} {count(len(groups), 'pre-training')}"
+    print(f"{shared}, {len(done)} of them finished before, in {out}")
     print("\n".join(counted(cells)), flush=True)
     if options.dry_run:
         for cell in cells:

@@ -10,6 +10,7 @@ from arb.config import Config, flat
 from arb.data.info import task_of
 from arb.estimate import TOO_SMALL, Estimate
 from arb.live import duration
+from arb.report.counting import count
 from arb.sweep import plan
 from arb.sweep.grid import Cell
 from arb.sweep.pool import Pool
@@ -33,8 +34,8 @@ class Cost(NamedTuple):
         found = [f"cannot be estimated: {name}: {reason}" for name, reason in self.unknown.items()]
         if self.cpu_seconds:
             found.append(
-                f"about {duration(self.cpu_seconds)} of CPU time, {duration(wall)} on {workers} workers with up to "
-                f"{self.memory / 1e9:.1f} GB of memory each (berb takes longer)"
+                f"about {duration(self.cpu_seconds)} of CPU time, {duration(wall)} on {count(workers, 'worker')} "
+                f"with up to {self.memory / 1e9:.1f} GB of memory each (berb takes longer)"
             )
         return found
 

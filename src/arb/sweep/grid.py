@@ -6,13 +6,10 @@ import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from arb.buffer.errors import DataError
 from arb.config import Config, configure, flat
-from arb.data.info import task_of
-from arb.data.load import locate
 from arb.problem import family_of
 from arb.strategies import STRATEGIES
 
@@ -118,15 +115,6 @@ def seed_range(text: str) -> list[int]:
             raise DataError(f"{part!r} is no seed: write e.g. 3, or 0-3, or 0,2,5-7")
         seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
     return list(dict.fromkeys(seeds))
-
-
-def refuse_unknown(task: str) -> None:
-    """Refuse a source that no machine would know; a D4RL task whose file is not here yet may be elsewhere."""
-    if task_of(task) is not None and not Path(task).suffix:
-        return
-    kind, path = locate(task)
-    if kind != "minari" and not Path(path).exists():
-        raise DataError(f"there is no file {path}")
 
 
 def label(config: Config) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from arb.config import flat
+from arb.report.counting import count
 from arb.stopping import Interrupted, stoppable
 from arb.sweep import plan
 from arb.sweep.grid import Cell
@@ -82,7 +83,7 @@ def sweep(
                 if asked_to_stop():
                     shift.end()
                     left = roster.waiting + len(roster.running)
-                    raise Interrupted(f"stopped with {left} runs to go; the same command goes on from there")
+                    raise Interrupted(f"stopped with {count(left, 'run')} to go; the same command goes on from there")
                 shift.go_on()
     finally:
         crew.close()
@@ -144,8 +145,9 @@ class _Shift:
                 plan.forget_failure(self.out, job.cell)
             self.view.ends(job, answer.get("score"))
         else:
-            failure = Failure(answer["reason"], answer.get("traceback", ""))
+            failure = Failure(answer["reason"], answer.get("traceback", ""), answer.get("final", False))
             lost = self.roster.fail(job, failure)
             for run in lost:
-                plan.write_failure(self.out, run.cell, *self.roster.failed[run])
+                why = self.roster.failed[run]
+                plan.write_failure(self.out, run.cell, why.reason, why.traceback)
             self.view.fails(job, failure.reason, lost)

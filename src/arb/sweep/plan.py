@@ -13,6 +13,7 @@ from arb.buffer.errors import DataError
 from arb.buffer.wholefile import write_text
 from arb.checkpoint import read_json
 from arb.config import flat
+from arb.report.place import refuse_file
 from arb.runfolder import refuse_other_config
 from arb.sweep.grid import Cell
 
@@ -25,7 +26,8 @@ def done(out: Path, cell: Cell) -> bool:
 
 
 def check(out: Path, cells: Sequence[Cell]) -> None:
-    """Refuse a folder in which other runs have the names of these cells."""
+    """Refuse a folder in which other runs have the names of these cells, and what is no folder."""
+    refuse_file(out)
     planned = _planned(out)
     for cell in cells:
         refuse_other_config(out / cell.folder, cell.config)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from arb.live import described, duration
+from arb.report.counting import count
 from arb.sweep.grid import Cell
 from arb.sweep.roster import Job, Roster
 
@@ -46,7 +47,7 @@ class Work:
         >>> Work([]).summary()
         '0 of 0 runs done'
         """
-        text = f"{self.runs + self.before} of {self.cells + self.before} runs done"
+        text = f"{self.runs + self.before} of {count(self.cells + self.before, 'run')} done"
         if self.failed:
             text += f", {self.failed} failed"
         share, passed = sum(self._done.values()) / max(self._total, 1), time.monotonic() - self.started

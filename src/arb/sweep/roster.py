@@ -39,6 +39,8 @@ class Failure(NamedTuple):
 
     reason: str
     traceback: str = ""
+    final: bool = False
+    """Whether another attempt would fail by the same, as by data that cannot be used."""
 
 
 def group_of(cell: Cell) -> str:
@@ -50,7 +52,8 @@ class Roster:
     """The jobs of a sweep, and what became of them.
 
     A run becomes ready when the pre-training of its group is done. A job that fails is ready again until it has
-    failed more than `retry` times; a pre-training that has failed for good takes the runs of its group with it.
+    failed more than `retry` times, or by a reason that stays; a pre-training that has failed for good takes the runs of
+    its group with it.
     """
 
     def __init__(self, cells: Iterable[Cell], retry: int = 1):
@@ -98,13 +101,13 @@ class Roster:
         """A job has failed: the runs that are thereby lost, none if it is to be tried again."""
         self.running.remove(job)
         self._attempts[job] = self._attempts.get(job, 0) + 1
-        if self._attempts[job] <= self.retry:
+        if self._attempts[job] <= self.retry and not failure.final:
             self._ready.append(job)
             return []
         if job.kind == "run":
             lost = [job]
         else:
             lost = self._waiting.pop(job.group)
-            failure = Failure(f"its pre-training failed: {failure.reason}", failure.traceback)
+            failure = failure._replace(reason=f"its pre-training failed: {failure.reason}")
         self.failed |= dict.fromkeys(lost, failure)
         return lost

@@ -5,8 +5,8 @@ bytes of a run the same in a pool, on Ray, and alone on one core.
 
 An order names its `kind` and a `config`; `run` and `pretrain` a `folder` and a `cache` as well, perhaps the `data` to
 read instead of what the configuration names, and `seconds` after which to save and stop. Answers are `told` with its
-progress, and at last `done`, `stopped` or `failed`. When its input ends, whoever gave the orders is gone: it saves and
-stops.
+progress, and at last `done`, `stopped` or `failed`, the last with `final` where another attempt would fail alike. When
+its input ends, whoever gave the orders is gone: it saves and stops.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def obey(order: Order, say: Say) -> Answer:
         return {"answer": "stopped", "reason": str(stopped)}
     except Exception as failure:
         said = " ".join(str(failure).split())
-        reason = said if _explains_itself(failure) else f"{type(failure).__name__}: {said}"
-        return {"answer": "failed", "reason": reason, "traceback": traceback.format_exc()}
+        explained = _explains_itself(failure)
+        reason = said if explained else f"{type(failure).__name__}: {said}"
+        return {"answer": "failed", "reason": reason, "traceback": traceback.format_exc(), "final": explained}
 
 
 def _run(config: Any, problem: Any, order: Order, say: Say) -> Answer:

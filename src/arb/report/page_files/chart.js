@@ -35,6 +35,8 @@ function number(value, percent = false) {
   return size >= 1 || size === 0 ? value.toFixed(1) : value.toPrecision(2);
 }
 
+function count(value, noun) { return `${value.toLocaleString("en")} ${noun}${value === 1 ? "" : "s"}`; }
+
 function short(value) {
   const size = Math.abs(value);
   if (size >= 1e6) return `${+(value / 1e6).toPrecision(3)}M`;
@@ -199,9 +201,19 @@ function valueAt(one, at) {
 
 // ---- intervals ------------------------------------------------------------------------------------------------------
 
+// The width of the widest of some texts, in the font of charts.
+function widest(texts) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `11px ${getComputedStyle(document.documentElement).getPropertyValue("--sans")}`;
+  return Math.max(...texts.map((text) => pen.measureText(text).width));
+}
+
 // rows: [{ name, colour, value, low, high }]; a number without interval is a mark alone
 function intervals(rows, { label, range, middle, digits = 1 }) {
-  const [width, step, left, right] = [520, 30, 130, 396];
+  const spelt = rows.map((row) =>
+    row.value.toFixed(digits) + (row.low === null ? "" : ` [${row.low.toFixed(digits)}, ${row.high.toFixed(digits)}]`));
+  const [width, step, left] = [520, 30, 130];
+  const right = width - Math.max(112, widest(spelt)) - 12; // bars end before the numbers begin
   const height = rows.length * step + 30;
   const [low, high] = range || extent(rows.flatMap((row) => [row.value, row.low, row.high]));
   const margin = range ? 0 : 0.05 * (high - low);
@@ -216,14 +228,13 @@ function intervals(rows, { label, range, middle, digits = 1 }) {
   }
   rows.forEach((row, i) => {
     const at = i * step + step / 2 + 4;
-    const text = row.value.toFixed(digits) + (row.low === null ? "" : ` [${row.low.toFixed(digits)}, ${row.high.toFixed(digits)}]`);
     svg.append(drawn("text", { x: left - 12, y: at + 4, "text-anchor": "end", text: row.name }));
     if (row.low !== null) {
       svg.append(drawn("rect", { x: x(row.low), y: at - 6, width: Math.max(1, x(row.high) - x(row.low)), height: 12, rx: 3,
         fill: tone(row.colour), opacity: 0.35 }));
     }
     svg.append(drawn("rect", { x: x(row.value) - 1.5, y: at - 9, width: 3, height: 18, rx: 1, fill: tone(row.colour) }),
-      drawn("text", { x: width, y: at + 4, "text-anchor": "end", text }));
+      drawn("text", { x: width, y: at + 4, "text-anchor": "end", text: spelt[i] }));
   });
   return element("div", { class: "chart" }, svg);
 }

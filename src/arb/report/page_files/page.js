@@ -174,7 +174,7 @@ function charts(block, makePlot) {
 function seedsOf(cells) {
   const counts = cells.map((cell) => cell.seeds);
   const [low, high] = [Math.min(...counts), Math.max(...counts)];
-  const seeds = low === high ? `${low} seed${low === 1 ? "" : "s"}` : `${low} to ${high} seeds`;
+  const seeds = low === high ? count(low, "seed") : `${low} to ${high} seeds`;
   return cells.every((cell) => cell.finished) ? seeds : `${seeds}, not all finished`;
 }
 
@@ -265,7 +265,7 @@ function settings() {
     card.append(plainTable("settings", ["run", ...differing], rows.map((row) => row.map((text, i) =>
       element("td", { class: i ? "lead-col code" : "lead-col", text, "data-value": text })))));
   }
-  card.append(element("details", {}, element("summary", { text: `All ${common.length} settings they share` }),
+  card.append(element("details", {}, element("summary", { text: `All settings they share: ${common.length}` }),
     plainTable("shared-settings", ["setting", "value"], common.map(([name, value]) => [
       element("td", { class: "lead-col code", text: name }), element("td", { class: "text code", text: value })]))));
   for (const [title, corner, lines] of data.origins) {
@@ -278,15 +278,16 @@ function settings() {
 function folders() {
   const lacking = data.runs.filter((run) => run.status !== "done");
   const block = section("runs", "Runs", lacking.length
-    ? `${lacking.length} of ${data.runs.length} runs are missing from the tables.`
-    : "All runs are finished.");
+    ? `${lacking.length} of ${count(data.runs.length, "run")} ${lacking.length === 1 ? "is" : "are"} missing from the tables.`
+    : data.runs.length === 1 ? "The run is finished." : "All runs are finished.");
+  block.append(...data.damaged.map((text) => element("p", { class: "note", text })));
   const line = (run) => [
     element("td", { class: "lead-col code", text: run.folder }),
     element("td", { class: "lead-col" }, element("span", { class: `state ${run.status}`, text: run.status })),
     element("td", { class: "lead-col", text: run.what }), element("td", { class: "text", text: run.reason })];
   const head = ["folder", "status", "what", "reason"];
   if (lacking.length) block.append(element("div", { class: "card" }, plainTable("lacking", head, lacking.map(line))));
-  block.append(element("details", {}, element("summary", { text: `All ${data.runs.length} run folders` }),
+  block.append(element("details", {}, element("summary", { text: `All run folders: ${data.runs.length}` }),
     element("div", { class: "card" }, plainTable("runs", head, data.runs.map(line)))));
 }
 
