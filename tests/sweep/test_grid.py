@@ -91,7 +91,7 @@ def test_lists_and_ranges_of_the_command_line():
     [
         (["--agent", "iqll"], "there is no agent 'iqll' (did you mean 'iql'?)"),
         (["--strategy", "naive,abr"], "there is no strategy 'abr' (did you mean 'arb'?)"),
-        (["--preset", "smok"], "there is no budget 'smok' (did you mean 'smoke'?)"),
+        (["--preset", "smok"], "there is no preset 'smok' (did you mean 'smoke'?)"),
         (["--task", "hopper-medum-v2"], "did you mean hopper-medium-v2"),
         (["--task", "nowhere.hdf5"], "there is no file nowhere.hdf5"),
         (["--seed", "3-1"], "'3-1' is no seed"),
@@ -107,8 +107,8 @@ def test_lists_and_ranges_of_the_command_line():
         (["-n", "--env", "Pendulm-v1"], "Did you mean: `Pendulum`?"),
         (["-n", "--task", "walker2d-medium-v2", "--env", "Pendulm-v1"], "Did you mean: `Pendulum`?"),
         (["-n", "--agent", "calql", "--env", "CartPole-v1"], "CartPole-v1 has discrete actions"),
-        (["-n", "replay.temperature=0.5,-1"], "strategy arb: temperature must be positive, got -1.0"),
-        (["-n", "-s", "top_n", "replay.keep=0"], "strategy top_n: keep_best needs at least 1 transition"),
+        (["-n", "replay.temperature=0.5,-1"], "replay.temperature must be greater than 0, not -1.0"),
+        (["-n", "-s", "top_n", "replay.keep=0"], "replay.keep must be at least 1, not 0"),
     ],
 )
 def test_mistakes_are_refused_before_anything_starts(arguments, message, tmp_path, monkeypatch):
@@ -130,6 +130,7 @@ def test_a_task_whose_file_may_be_elsewhere_is_not_refused():
         refuse_unknown("stand-in:hoper-medium-v2")
 
 
-def test_a_module_that_an_environment_names_may_lie_where_workers_alone_look():
-    refuse_hopeless(grid(["bundled:pendulum-random"], env="nowhere_to_import:Mine-v0"))
-    refuse_hopeless(grid(["hopper-medium-v2"], env="nowhere_to_import:Mine-v0"))
+def test_an_environment_whose_module_is_not_there_is_refused_whoever_reads_the_data():
+    for task in ("bundled:pendulum-random", "hopper-medium-v2"):
+        with pytest.raises(DataError, match="cannot be made: No module named 'nowhere_to_import'"):
+            refuse_hopeless(grid([task], env="nowhere_to_import:Mine-v0"))

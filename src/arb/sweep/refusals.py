@@ -10,7 +10,6 @@ from arb.config import Config
 from arb.data.info import task_of
 from arb.data.load import locate
 from arb.problem import Problem
-from arb.strategies import STRATEGIES, Replay
 from arb.sweep.grid import Cell
 
 
@@ -24,27 +23,9 @@ def refuse_unknown(task: str) -> None:
 
 
 def refuse_hopeless(cells: Iterable[Cell]) -> None:
-    """Refuse settings that no sampler takes, then data and environments that cannot be used, each looked at once."""
-    configs = [cell.config for cell in cells]
-    for replay in dict.fromkeys(config.replay for config in configs):
-        _refuse_replay(replay)
-    for config in {_kind(config): config for config in configs}.values():
-        try:
-            _refuse_problem(config)
-        except ModuleNotFoundError:
-            if ":" not in config.env:  # a module that the environment's id names may lie where workers alone look
-                raise
-
-
-def _refuse_replay(replay: Replay) -> None:
-    strategy = STRATEGIES[replay.strategy]
-    if not strategy.reads:
-        return
-    try:
-        strategy.filter(replay)
-        strategy.sampler(replay, 0, 1, 1)
-    except ValueError as problem:
-        raise DataError(f"strategy {replay.strategy}: {problem}") from None
+    """Refuse data and environments that cannot be used, each looked at once."""
+    for config in {_kind(cell.config): cell.config for cell in cells}.values():
+        _refuse_problem(config)
 
 
 def _kind(config: Config) -> tuple[str, ...]:
