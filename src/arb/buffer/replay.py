@@ -114,7 +114,7 @@ class ReplayBuffer:
             )
         self._refuse_out_of_bounds("dataset['actions']", data.action)
         with self.rows.lock:
-            self.storage.fit(data.obs, data.action)
+            self.storage.fit(data.obs, data.action, data.next_obs)
             if rows:
                 places, runs = self.rows.extend(past.lengths, online=online)
                 self.storage.write(places, past.obs, past.columns)
@@ -174,7 +174,7 @@ class ReplayBuffer:
             raise DataError(f"{len(steps.envs)} steps at once do not fit a buffer with a capacity of {self.capacity}")
         self._refuse_out_of_bounds("action", steps.action)
         with self.rows.lock:
-            self.storage.fit(steps.obs, steps.action)
+            self.storage.fit(steps.obs, steps.action, steps.next_obs)
             self._finish_jumped(steps)
             rows, runs = self.rows.append(steps.envs)
             columns = {"action": steps.action, "reward": steps.reward, "terminated": steps.terminated}
