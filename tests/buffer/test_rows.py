@@ -78,6 +78,26 @@ def test_only_a_strategy_that_learns_is_given_columns():
     assert learner.sampler.seen == ([4, 1], [[4.0], [1.0]], [[-4.0], [-1.0]])
 
 
+def test_a_refresh_that_is_forgotten_is_called_for_once(monkeypatch):
+    monkeypatch.setattr("arb.buffer.rows.PATIENCE", 6)
+    never, once, quiet = Rows(50, OnPolicy()), Rows(50, OnPolicy()), Rows(50, Uniform())
+    for rows in (never, once, quiet):
+        rows.extend([9])  # past experience alone may be learned from without a refresh
+        rows.draw(1)
+        for _ in range(3):
+            rows.append([0, 1])
+    quiet.draw(1)
+    once.refresh(lambda chosen: np.zeros(50)[chosen])
+    once.append([0, 1, 2, 3, 4])
+    once.draw(1)
+    once.append([0])
+    for rows in (never, once):
+        with pytest.warns(UserWarning, match="6 steps were added without a refresh, so OnPolicy does not follow"):
+            rows.draw(1)
+        rows.append([0])
+        rows.draw(1)  # a second warning would be an error
+
+
 def test_a_state_of_another_strategy_is_refused():
     rows = Rows(5, Uniform())
     with pytest.raises(DataError, match="sampler OnPolicy, this one has Uniform"):
