@@ -81,7 +81,7 @@ class ReplayBuffer:
     ):
         self.rows = Rows(capacity, sampler, seed)
         self.ledger, self.sampler, self.draws = self.rows.ledger, self.rows.sampler, self.rows.draws
-        self.storage = Storage(capacity)
+        self.storage = Storage(self.rows.ledger.capacity)
         self.gamma, self.borders, self.failure_reward, self.jump = gamma, borders, failure_reward, jump
         self._bounds = None if action_bounds is None else (np.asarray(action_bounds[0]), np.asarray(action_bounds[1]))
         self._warned = False

@@ -8,6 +8,7 @@ writes (`extend`, `append`, `close`), answers for the score of rows by their num
 from __future__ import annotations
 
 import math
+import operator
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -47,8 +48,8 @@ class Rows:
     """
 
     def __init__(self, capacity: int, sampler: Sampler | None = None, seed: int | np.random.SeedSequence | None = None):
-        self.ledger = Ledger(capacity)
-        self.sampler = OnPolicy() if sampler is None else sampler
+        self.ledger = Ledger(_whole("capacity", capacity))
+        self.sampler = _strategy(sampler)
         self.sampler.bind(self.ledger)
         seeds = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
         # Two streams, so that a partial refresh does not disturb the draws.
@@ -126,12 +127,13 @@ class Rows:
 
     def draw(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
         """Rows of this shape, drawn with replacement."""
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        sizes = shape if isinstance(shape, tuple | list) else (shape,)
+        wanted = tuple(_whole("a batch", size) for size in sizes)
         with self.lock:
             self._refuse_empty("sampled")
             if self._steps_since_refresh >= PATIENCE and not self._reminded and self.asks_policy:
                 self._remind_of_refresh()
-            rows = self.sampler.draw(self.draws if rng is None else rng, shape)
+            rows = self.sampler.draw(self.draws if rng is None else rng, wanted)
             self._drawn_online = float(self.ledger.is_online(rows).mean())
         return rows
 
@@ -198,3 +200,25 @@ class Rows:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.lock = threading.RLock()
+
+
+def _strategy(sampler: Any) -> Sampler:
+    if sampler is None:
+        return OnPolicy()
+    if isinstance(sampler, type):
+        raise TypeError(f"sampler is the class {sampler.__name__}: make one of it, {sampler.__name__}()")
+    if not isinstance(sampler, Sampler):
+        raise TypeError(f"sampler must be a strategy, such as arb.OnPolicy(temperature=0.5), got {sampler!r}")
+    return sampler
+
+
+def _whole(name: str, rows: Any) -> int:
+    """A number of rows: an integer, of any kind, from 1 on."""
+    try:
+        number = operator.index(rows)
+    except TypeError:
+        hint = f": write {int(rows)}" if isinstance(rows, float) and rows.is_integer() else ""
+        raise TypeError(f"{name} must be a whole number of rows, got {rows!r}{hint}") from None
+    if number < 1:
+        raise DataError(f"{name} must be at least 1 row, got {number}")
+    return number
