@@ -41,6 +41,21 @@ print(time.process_time() - start)
     assert min(float(run.stdout) for run in runs) < 0.3
 
 
+@pytest.mark.parametrize(
+    "name", ["data.read", "envs.make", "testing.check_sampler", "agents.IQL", "adapters.cleanrl.ReplayBuffer"]
+)
+def test_parts_are_there_after_a_plain_import(name):
+    code = f"import arb; assert '{name.split('.')[0]}' in dir(arb); print(arb.{name}.__name__)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == name.split(".")[-1]
+
+
+@pytest.mark.parametrize("place", [arb, arb.adapters], ids=["arb", "arb.adapters"])
+def test_a_name_that_is_not_there_is_an_attribute_error(place):
+    assert not hasattr(place, "adaptors")
+    assert "adaptors" not in dir(place)
+
+
 def imported_by(path: Path) -> set[str]:
     """The modules of this project that a file imports, also inside functions."""
     names = set()

@@ -1,7 +1,11 @@
 """Adaptive replay for offline-to-online reinforcement learning.
 
-`import arb` needs NumPy only. Agents, environments and host libraries live in sub-packages with extras of their own.
+`import arb` needs NumPy only. Agents, environments and host libraries live in sub-packages with extras of their own,
+which are imported when they are first named: `arb.envs.make(...)`, `arb.adapters.sb3.ReplayBuffer`.
 """
+
+import importlib
+from typing import TYPE_CHECKING
 
 from arb.buffer.batch import Batch
 from arb.buffer.errors import DataError
@@ -28,3 +32,21 @@ __all__ = [
     "keep_best",
     "tanh_gaussian_score",
 ]
+
+_PARTS = ("adapters", "agents", "data", "envs", "testing")
+
+if TYPE_CHECKING:
+    from arb import adapters as adapters
+    from arb import agents as agents
+    from arb import data as data
+    from arb import envs as envs
+    from arb import testing as testing
+else:  # hidden from type checkers, for which it would make every name of this package exist
+
+    def __getattr__(name):
+        if name in _PARTS:
+            return importlib.import_module(f"arb.{name}")
+        raise AttributeError(f"module 'arb' has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *_PARTS})

@@ -3,6 +3,7 @@
 import copy
 import runpy
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,6 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from arb import DataError, Mixed, OnPolicy, Uniform, keep_best
-from arb.adapters import sb3
 from arb.adapters.sb3 import DictReplayBuffer, RefreshCallback, ReplayBuffer, actor_score
 from tests.adapters.steps import dataset, numbered, play
 from tests.adapters.strategies import STRATEGIES, learned_ratio
@@ -228,17 +228,14 @@ def test_callback_needs_our_buffer():
 
 
 def test_a_strategy_that_is_never_refreshed_says_so_once(monkeypatch):
-    monkeypatch.setattr(sb3, "PATIENCE", 8)
+    monkeypatch.setattr("arb.buffer.rows.PATIENCE", 8)
     buffer, quiet = make(sampler=OnPolicy()), make(sampler=Uniform())
-    steps = play(1, 20)
-    for step in steps[:7]:
+    for i, step in enumerate(play(1, 20)):
         buffer.add(*step)
-    with pytest.warns(UserWarning, match="RefreshCallback"):
-        buffer.add(*steps[7])
-    for step in steps[8:]:  # a second warning would be an error
-        buffer.add(*step)
-    for step in steps:
         quiet.add(*step)
+        quiet.sample(2)
+        with pytest.warns(UserWarning, match="RefreshCallback") if i == 7 else nullcontext():
+            buffer.sample(2)  # a second warning would be an error
 
 
 # ---- training -------------------------------------------------------------------------------------------------------

@@ -40,6 +40,23 @@ BAD = {
         lambda d: {("terminal" if k == "terminals" else k): v for k, v in d.items()},
         r"no 'terminals' \(rename 'terminal'\?\)",
     ),
+    "misspelt key beside one that is like it": (
+        lambda d: {("obs" if k == "observations" else k): v for k, v in d.items()},
+        r"no 'observations'; it needs",
+    ),
+    "second misspelt key": (lambda d: {"reward": d["rewards"], "actions": d["actions"]}, "no 'observations'; it needs"),
+    "only next observations": (
+        lambda d: {("next_observations" if k == "observations" else k): v for k, v in d.items()},
+        r"no 'observations'; it needs",
+    ),
+    "nan in a dict of observations": (
+        lambda d: d | {"observations": {"a": np.full(6, np.nan)}},
+        r"^dataset\['observations'\]\['a'\] has a value",
+    ),
+    "bytes that turn into fractions": (
+        lambda d: d | {"observations": np.zeros((6, 2), np.uint8), "next_observations": np.zeros((6, 2))},
+        "next_obs has dtype float32, which does not fit the uint8",
+    ),
     "wrong length": (lambda d: d | {"actions": d["actions"][:-1]}, r"dataset\['actions'\] has 5 rows but .* has 6"),
     "nan observation": (
         lambda d: d | {"observations": np.where(np.arange(12).reshape(6, 2) == 7, np.nan, 1.0)},
@@ -122,7 +139,7 @@ def test_an_empty_buffer_says_so():
     for action in (lambda: empty.sample(1), lambda: empty.refresh(lambda o, a: 0), empty.stats):
         with pytest.raises(DataError, match=r"empty buffer cannot be .*: load a dataset or add a step first"):
             action()
-    with pytest.raises(ValueError, match="capacity of at least 1"):
+    with pytest.raises(ValueError, match="capacity must be at least 1 row"):
         ReplayBuffer(0)
 
 

@@ -1,3 +1,5 @@
+import re
+
 import h5py
 import numpy as np
 import pytest
@@ -178,6 +180,70 @@ def test_an_unknown_likelihood_is_refused(make):
 def test_a_categorical_score_refuses_continuous_actions():
     with pytest.raises(ValueError, match="integer actions"):
         categorical_log_likelihood(np.zeros(2), np.zeros((2, 3)))
+
+
+WRONG_MEANS = {
+    "flat mean": ((5, 1), (5,)),
+    "flat actions": ((5,), (5, 1)),
+    "one mean for two dimensions": ((5, 2), (5, 1)),
+    "one mean for all rows": ((5, 2), (1, 2)),
+}
+
+
+@pytest.mark.parametrize("make", [arb.gaussian_score, arb.tanh_gaussian_score])
+@pytest.mark.parametrize(("actions", "mean"), WRONG_MEANS.values(), ids=WRONG_MEANS)
+def test_a_mean_that_numpy_would_spread_over_the_actions_is_refused(make, actions, mean):
+    score = make(lambda obs: (np.zeros(mean), 0.0))
+    with pytest.raises(arb.DataError, match=re.escape(f"mean has shape {mean}, but the actions have shape {actions}")):
+        score(np.zeros((5, 3)), np.zeros(actions))
+
+
+@pytest.mark.parametrize("shape", [(5,), (3,), (5, 3), (1, 5, 2)])
+def test_a_log_std_that_does_not_fit_is_refused(shape):
+    score = arb.gaussian_score(lambda obs: (np.zeros((5, 2)), np.zeros(shape)))
+    with pytest.raises(arb.DataError, match=re.escape(f"log_std has shape {shape}")):
+        score(np.zeros((5, 3)), np.zeros((5, 2)))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (1, 2), (5, 1), (5, 2)])
+def test_a_log_std_may_be_shared(shape):
+    score = arb.gaussian_score(lambda obs: (np.zeros((5, 2)), np.full(shape, np.log(2.0))))
+    np.testing.assert_allclose(score(np.zeros((5, 3)), np.full((5, 2), 2.0)), np.full(5, -0.5 - HALF_LOG_2PI))
+
+
+@pytest.mark.parametrize("log_std", [0.0, np.zeros(1), np.zeros(5)], ids=["number", "one", "each"])
+def test_actions_without_an_axis_of_their_own_are_scored_row_by_row(log_std):
+    score = arb.gaussian_score(lambda obs: (np.zeros(5), log_std))
+    np.testing.assert_allclose(score(np.zeros((5, 3)), np.arange(5.0)), -(np.arange(5.0) ** 2) / 2 - HALF_LOG_2PI)
+
+
+class Distribution:
+    """What some policies return; its parameters are inside."""
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(np.zeros((2, 1)), r"one array of shape \(2, 1\)"), (Distribution(), "Distribution"), ((1, 2, 3), "3 things")],
+)
+def test_a_policy_that_returns_no_pair_is_refused(answer, said):
+    with pytest.raises(arb.DataError, match=rf"returned {said}, but it must return two arrays, \(mean, log_std\)"):
+        arb.tanh_gaussian_score(lambda obs: answer)(np.zeros((2, 3)), np.zeros((2, 1)))
+
+
+@pytest.mark.parametrize(
+    ("action", "logits", "said"),
+    [
+        ([0, 1], np.zeros((1, 3)), r"logits have shape \(1, 3\), but the actions have shape \(2,\)"),
+        ([[0], [1]], np.zeros((2, 3)), r"must have shape \(2, 1, choices\)"),
+        ([0, 3], np.zeros((2, 3)), "from 0 to 3, but the policy's logits are for 3 choices"),
+        ([-1, 1], np.zeros((2, 3)), "from -1 to 1, but"),
+        ([0, 1], Distribution(), "returned Distribution"),
+        ([0, 1], (np.zeros((2, 3)), 0), "returned 2 things"),
+    ],
+)
+def test_logits_that_do_not_fit_the_actions_are_refused(action, logits, said):
+    with pytest.raises(arb.DataError, match=said):
+        arb.categorical_score(lambda obs: logits)(np.zeros((2, 3)), np.array(action))
 
 
 def test_arrays_of_other_frameworks_become_numpy():

@@ -78,6 +78,26 @@ def test_only_a_strategy_that_learns_is_given_columns():
     assert learner.sampler.seen == ([4, 1], [[4.0], [1.0]], [[-4.0], [-1.0]])
 
 
+def test_a_refresh_that_is_forgotten_is_called_for_once(monkeypatch):
+    monkeypatch.setattr("arb.buffer.rows.PATIENCE", 6)
+    never, once, quiet = Rows(50, OnPolicy()), Rows(50, OnPolicy()), Rows(50, Uniform())
+    for rows in (never, once, quiet):
+        rows.extend([9])  # past experience alone may be learned from without a refresh
+        rows.draw(1)
+        for _ in range(3):
+            rows.append([0, 1])
+    quiet.draw(1)
+    once.refresh(lambda chosen: np.zeros(50)[chosen])
+    once.append([0, 1, 2, 3, 4])
+    once.draw(1)
+    once.append([0])
+    for rows in (never, once):
+        with pytest.warns(UserWarning, match="6 steps were added without a refresh, so OnPolicy does not follow"):
+            rows.draw(1)
+        rows.append([0])
+        rows.draw(1)  # a second warning would be an error
+
+
 def test_a_state_of_another_strategy_is_refused():
     rows = Rows(5, Uniform())
     with pytest.raises(DataError, match="sampler OnPolicy, this one has Uniform"):
@@ -88,3 +108,41 @@ def test_a_state_of_another_strategy_is_refused():
 def test_empty_rows_say_so(call):
     with pytest.raises(DataError, match="an empty buffer cannot be"):
         call(Rows(3))
+
+
+WRONG = {
+    "float capacity": (
+        lambda: Rows(1e6),
+        TypeError,
+        "capacity must be a whole number of rows, got 1000000.0: write 1000000",
+    ),
+    "no capacity": (lambda: Rows(0), DataError, "capacity must be at least 1 row, got 0"),
+    "word as sampler": (lambda: Rows(5, "arb"), TypeError, r"must be a strategy, such as arb.OnPolicy.*got 'arb'"),
+    "class as sampler": (lambda: Rows(5, OnPolicy), TypeError, r"class OnPolicy: make one of it, OnPolicy\(\)"),
+    "float batch": (
+        lambda: one_row().draw(256.0),
+        TypeError,
+        "a batch must be a whole number of rows, got 256.0: write",
+    ),
+    "half a batch": (lambda: one_row().draw((2, 0.5)), TypeError, "whole number of rows, got 0.5$"),
+    "negative batch": (lambda: one_row().draw(-1), DataError, "a batch must be at least 1 row, got -1"),
+    "empty batch": (lambda: one_row().draw((4, 0)), DataError, "a batch must be at least 1 row, got 0"),
+}
+
+
+def one_row():
+    rows = Rows(5, Uniform(), seed=0)
+    rows.extend([1])
+    return rows
+
+
+@pytest.mark.parametrize(("call", "kind", "said"), WRONG.values(), ids=WRONG)
+def test_wrong_arguments_are_refused_in_one_sentence(call, kind, said):
+    with pytest.raises(kind, match=said):
+        call()
+
+
+def test_integers_of_any_kind_are_sizes():
+    assert one_row().draw(np.int64(3)).tolist() == [0, 0, 0]
+    assert one_row().draw([np.int32(1), 2]).tolist() == [[0, 0]]
+    assert type(Rows(np.int64(7)).ledger.capacity) is int

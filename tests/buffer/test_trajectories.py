@@ -1,6 +1,7 @@
 """A dataset as trajectories: where each row led."""
 
 import numpy as np
+import pytest
 
 from arb.buffer.dataset import check_dataset
 from arb.buffer.trajectories import usable_trajectories
@@ -21,3 +22,23 @@ def test_next_obs_is_the_next_row_and_at_the_end_the_final_observation():
     kept = usable_trajectories(check_dataset(past), "resets", 0.99, None)
     np.testing.assert_array_equal(kept.next_obs[""][:2, 0], [1, 2])
     np.testing.assert_array_equal(kept.next_obs[""][3:, 0], [11])
+
+
+def without_ends(rows):
+    zeros = np.zeros((rows, 1), np.float32)
+    return {"observations": zeros, "actions": zeros, "rewards": zeros, "terminals": zeros}
+
+
+def test_a_long_dataset_without_ends_is_doubted():
+    with pytest.warns(UserWarning, match="10001 rows are taken for a single trajectory.*'timeouts'"):
+        kept = usable_trajectories(check_dataset(without_ends(10_001)), "resets", 0.99, None)
+    assert kept.lengths.tolist() == [10_000]
+
+
+@pytest.mark.parametrize(
+    ("rows", "more"),
+    [(10_000, {}), (10_001, {"episode_ids": np.zeros(10_001, int)}), (10_001, {"timeouts": np.arange(10_001) == 500})],
+    ids=["short", "confirmed", "two trajectories"],
+)
+def test_other_datasets_are_not_doubted(rows, more):  # a warning would be an error
+    usable_trajectories(check_dataset(without_ends(rows) | more), "resets", 0.99, None)

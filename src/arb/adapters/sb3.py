@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -40,9 +39,6 @@ try:
 except ModuleNotFoundError as missing:
     name = missing.name
     raise ModuleNotFoundError(f"arb.adapters.sb3 needs {name}: pip install 'arb-rl[sb3]'", name=name) from None
-
-PATIENCE = 10_000
-"""Online steps without any refresh after which a strategy that lives on refreshes says so."""
 
 
 class ReplayBuffer(buffers.ReplayBuffer):
@@ -80,17 +76,11 @@ class ReplayBuffer(buffers.ReplayBuffer):
         # A copy, because the model keeps the sampler it was given and writes it into every file it saves.
         self.rows = Rows(self.buffer_size * self.n_envs, copy.deepcopy(self._strategy), self._seeds)
         self._refreshed_at: int | None = None
-        self._patience = PATIENCE if self.asks_policy else math.inf
 
     def reset(self) -> None:
         """Forget everything."""
         super().reset()
         self._begin()
-
-    @property
-    def asks_policy(self) -> bool:
-        """Whether the strategy wants to know how likely stored actions are under the current policy."""
-        return type(self._strategy).request is not Sampler.request
 
     @property
     def steps_since_refresh(self) -> float:
@@ -112,14 +102,6 @@ class ReplayBuffer(buffers.ReplayBuffer):
         for env in np.flatnonzero(differs(reached, starts)):
             self.rows.close(int(env))
         self.rows.append(range(self.n_envs), ends=self.dones[here] > 0)
-        self._patience -= self.n_envs
-        if self._patience <= 0:
-            self._patience = math.inf
-            warnings.warn(
-                f"{PATIENCE} steps and no refresh: all rows are drawn alike. Pass arb.adapters.sb3.RefreshCallback() "
-                "to learn(callback=...), or call refresh of the buffer yourself. (Said once.)",
-                stacklevel=2,
-            )
 
     def preload(self, dataset: Mapping[str, Any], *, online: bool = False) -> Loaded:
         """Append a dataset: a dict of arrays with D4RL's keys, see `arb.buffer.dataset.check_dataset`.
@@ -165,7 +147,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
         self._refuse_rows_unknown()
         self.rows.refresh(score_rows)
-        self._refreshed_at, self._patience = self.rows.ledger.head, math.inf
+        self._refreshed_at = self.rows.ledger.head
 
     def sample(self, batch_size: int, env: Any = None) -> Any:
         """A batch as the host's, of rows that the strategy chose."""
@@ -210,7 +192,7 @@ class RefreshCallback(BaseCallback):
                 f"RefreshCallback needs a model with replay_buffer_class=arb.adapters.sb3.ReplayBuffer (or "
                 f"DictReplayBuffer), not {type(buffer).__name__}"
             )
-        own = self._given is None and buffer.asks_policy
+        own = self._given is None and buffer.rows.asks_policy
         self._score = actor_score(self.model, self.likelihood) if own else self._given
 
     def _on_rollout_end(self) -> None:

@@ -3,8 +3,8 @@
 Two rules, because the paper's text and its code differ on data that passes through a goal without stopping:
 
 * `"resets"` (default): a trajectory ends where the environment was reset: at a time limit, at a jump in the
-  observations, or at a terminal step, unless the data shows that it went on there. D4RL's AntMaze flags every step
-  near the goal as terminal and walks on; such a trajectory stays whole.
+  observations (seen only if next observations are known), or at a terminal step, unless the data shows that it went
+  on there. D4RL's AntMaze flags every step near the goal as terminal and walks on; such a trajectory stays whole.
 * `"terminals"`: the rule of the paper's release, in which any terminal flag ends a trajectory as well; AntMaze then
   has many trajectories of a single step.
 """

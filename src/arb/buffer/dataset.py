@@ -100,7 +100,8 @@ def _refuse_missing_keys(dataset: Mapping[str, Any]) -> None:
     missing = [name for name in REQUIRED if name not in dataset]
     if missing:
         present = [str(key) for key in dataset]
-        near = [match for name in missing for match in difflib.get_close_matches(name, present, n=1)]
+        unknown = [key for key in present if key not in REQUIRED + OPTIONAL]
+        near = difflib.get_close_matches(missing[0], unknown, n=1)
         hint = f" (rename {near[0]!r}?)" if near else ""
         raise DataError(
             f"the dataset has no {missing[0]!r}{hint}; it needs {', '.join(REQUIRED)} and has {', '.join(present)}"
@@ -116,7 +117,7 @@ def _items(obs: Any) -> list[tuple[str, Any]]:
 
 
 def _named(name: str, key: str) -> str:
-    return f"{name}'][{key!r}" if key else name
+    return f"{name}']['{key}" if key else name
 
 
 def _column(name: str, key: str, values: Any) -> Array:

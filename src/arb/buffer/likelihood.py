@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arb.buffer.batch import Array, Obs
-from arb.buffer.errors import refuse_unknown_word
+from arb.buffer.errors import DataError, refuse_unknown_word
 
 Likelihood = Literal["standard", "density"]
 Score = Callable[[Any, Any], Any]
@@ -115,8 +115,8 @@ def gaussian_score(
     is_standard(likelihood)
 
     def score(obs: Obs, action: Array) -> NDArray[np.float64]:
-        mean, log_std = policy(obs)
-        return gaussian_log_likelihood(np.clip(action, low, high), as_numpy(mean), as_numpy(log_std), likelihood)
+        action, mean, log_std = _matched(action, policy(obs))
+        return gaussian_log_likelihood(np.clip(action, low, high), mean, log_std, likelihood)
 
     return score
 
@@ -132,8 +132,8 @@ def tanh_gaussian_score(
     is_standard(likelihood)
 
     def score(obs: Obs, action: Array) -> NDArray[np.float64]:
-        mean, log_std = policy(obs)
-        return tanh_gaussian_log_likelihood(action, as_numpy(mean), as_numpy(log_std), likelihood, low=low, high=high)
+        action, mean, log_std = _matched(action, policy(obs))
+        return tanh_gaussian_log_likelihood(action, mean, log_std, likelihood, low=low, high=high)
 
     return score
 
@@ -143,7 +143,7 @@ def categorical_score(policy: Callable[[Any], Any], likelihood: Likelihood = "st
     is_standard(likelihood)
 
     def score(obs: Obs, action: Array) -> NDArray[np.float64]:
-        return categorical_log_likelihood(action, as_numpy(policy(obs)), likelihood)
+        return categorical_log_likelihood(action, _logits(action, policy(obs)), likelihood)
 
     return score
 
@@ -152,6 +152,69 @@ def is_standard(likelihood: str) -> bool:
     """Whether it is the standard reading; any word but the two is refused."""
     refuse_unknown_word("likelihood", likelihood, get_args(Likelihood))
     return likelihood == "standard"
+
+
+def _matched(action: Array, answer: Any) -> tuple[Array, Array, Array]:
+    """Actions and the policy's mean in one shape, (n, d), and a log_std that fits them.
+
+    NumPy would spread a mean of another shape over all actions, and the mean over the last axis would hide it.
+    """
+    if not isinstance(answer, tuple | list) or len(answer) != 2:
+        raise DataError(
+            f"the policy returned {_described(answer)}, but it must return two arrays, (mean, log_std); of a "
+            "distribution return its mean and the logarithm of its standard deviation"
+        )
+    mean, log_std = (_numbers("mean and log_std", part) for part in answer)
+    if mean.shape != action.shape:
+        raise DataError(
+            f"the policy's mean has shape {mean.shape}, but the actions have shape {action.shape}: "
+            "return one mean for every action"
+        )
+    if action.ndim == 1:
+        action, mean = action[:, None], mean[:, None]
+        log_std = log_std[:, None] if log_std.shape == (len(action),) else log_std
+    if not _spreads(log_std.shape, mean.shape):
+        raise DataError(
+            f"the policy's log_std has shape {log_std.shape}, but the actions have shape {action.shape}: return one "
+            f"number, one for each action dimension, ({mean.shape[-1]},), or one for every action"
+        )
+    return action, mean, log_std
+
+
+def _spreads(shape: tuple[int, ...], over: tuple[int, ...]) -> bool:
+    """Whether an array of one shape, repeated along some axes, has the other."""
+    return len(shape) <= len(over) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(over), strict=False))
+
+
+def _logits(action: Array, answer: Any) -> Array:
+    """The policy's logits, one row of them for every action, with a choice for each."""
+    logits = _numbers("logits", answer)
+    if logits.shape[:-1] != action.shape or logits.ndim == 0:
+        wanted = ", ".join(map(str, (*action.shape, "choices")))
+        raise DataError(
+            f"the policy's logits have shape {logits.shape}, but the actions have shape {action.shape}: "
+            f"the logits must have shape ({wanted})"
+        )
+    if action.dtype.kind in "iu" and action.size and not 0 <= action.min() <= action.max() < logits.shape[-1]:
+        raise DataError(
+            f"the actions run from {action.min()} to {action.max()}, but the policy's logits are for "
+            f"{logits.shape[-1]} choices, 0 to {logits.shape[-1] - 1}"
+        )
+    return logits
+
+
+def _numbers(name: str, answer: Any) -> Array:
+    """An answer of a policy as an array of numbers."""
+    if isinstance(answer, tuple | list) or (values := as_numpy(answer)).dtype == object:
+        raise DataError(f"the policy returned {_described(answer)}, where {name} must be arrays of numbers")
+    return values
+
+
+def _described(answer: Any) -> str:
+    if isinstance(answer, tuple | list):
+        return f"{len(answer)} things"
+    shape = getattr(answer, "shape", None)
+    return type(answer).__name__ if shape is None else f"one array of shape {tuple(shape)}"
 
 
 def _width(log_std: Array) -> Array:

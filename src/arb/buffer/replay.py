@@ -81,7 +81,7 @@ class ReplayBuffer:
     ):
         self.rows = Rows(capacity, sampler, seed)
         self.ledger, self.sampler, self.draws = self.rows.ledger, self.rows.sampler, self.rows.draws
-        self.storage = Storage(capacity)
+        self.storage = Storage(self.rows.ledger.capacity)
         self.gamma, self.borders, self.failure_reward, self.jump = gamma, borders, failure_reward, jump
         self._bounds = None if action_bounds is None else (np.asarray(action_bounds[0]), np.asarray(action_bounds[1]))
         self._warned = False
@@ -114,7 +114,7 @@ class ReplayBuffer:
             )
         self._refuse_out_of_bounds("dataset['actions']", data.action)
         with self.rows.lock:
-            self.storage.fit(data.obs, data.action)
+            self.storage.fit(data.obs, data.action, data.next_obs)
             if rows:
                 places, runs = self.rows.extend(past.lengths, online=online)
                 self.storage.write(places, past.obs, past.columns)
@@ -174,7 +174,7 @@ class ReplayBuffer:
             raise DataError(f"{len(steps.envs)} steps at once do not fit a buffer with a capacity of {self.capacity}")
         self._refuse_out_of_bounds("action", steps.action)
         with self.rows.lock:
-            self.storage.fit(steps.obs, steps.action)
+            self.storage.fit(steps.obs, steps.action, steps.next_obs)
             self._finish_jumped(steps)
             rows, runs = self.rows.append(steps.envs)
             columns = {"action": steps.action, "reward": steps.reward, "terminated": steps.terminated}

@@ -8,7 +8,9 @@ writes (`extend`, `append`, `close`), answers for the score of rows by their num
 from __future__ import annotations
 
 import math
+import operator
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +24,9 @@ from arb.buffer.ledger import Ints, Ledger
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.samplers import Sampler, State
 from arb.buffer.scoring import CHUNK, RowScore, score_all, score_some
+
+PATIENCE = 10_000
+"""Steps added without a refresh after which a strategy that lives on refreshes says so."""
 
 
 class Rows:
@@ -43,17 +48,24 @@ class Rows:
     """
 
     def __init__(self, capacity: int, sampler: Sampler | None = None, seed: int | np.random.SeedSequence | None = None):
-        self.ledger = Ledger(capacity)
-        self.sampler = OnPolicy() if sampler is None else sampler
+        self.ledger = Ledger(_whole("capacity", capacity))
+        self.sampler = _strategy(sampler)
         self.sampler.bind(self.ledger)
         seeds = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
         # Two streams, so that a partial refresh does not disturb the draws.
         self.draws, self._refreshes = (np.random.default_rng(s) for s in seeds.spawn(2))
         self.lock = threading.RLock()
         self._drawn_online = math.nan
+        self._reminded = False
+        self._steps_since_refresh = 0  # data loaded whole is left out: learning from it alone needs no weights
 
     def __len__(self) -> int:
         return self.ledger.size
+
+    @property
+    def asks_policy(self) -> bool:
+        """Whether the strategy wants to know how likely stored actions are under the current policy."""
+        return type(self.sampler).request is not Sampler.request
 
     # ---- rows in ------------------------------------------------------------------------------------------------
 
@@ -73,6 +85,7 @@ class Rows:
         with self.lock:
             begins = np.array([self.ledger.open_run(stream) < 0 for stream in streams])
             rows, runs = self.ledger.append(list(streams), begins, online=online)
+            self._steps_since_refresh += len(rows)
             self.sampler.insert(rows)
             if ends is not None:
                 for stream, over in zip(streams, np.asarray(ends), strict=True):
@@ -99,6 +112,7 @@ class Rows:
         with self.lock:
             self._refuse_empty("refreshed")
             request = self.sampler.request(self._refreshes)
+            weighed = self._steps_since_refresh
         if request is None:
             return
         capacity = self.ledger.capacity
@@ -109,13 +123,17 @@ class Rows:
             scores = score_some(score, request.sequence % capacity, chunk)
         with self.lock:
             self.sampler.reweigh(request, scores)
+            self._steps_since_refresh -= weighed
 
     def draw(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
         """Rows of this shape, drawn with replacement."""
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        sizes = shape if isinstance(shape, tuple | list) else (shape,)
+        wanted = tuple(_whole("a batch", size) for size in sizes)
         with self.lock:
             self._refuse_empty("sampled")
-            rows = self.sampler.draw(self.draws if rng is None else rng, shape)
+            if self._steps_since_refresh >= PATIENCE and not self._reminded and self.asks_policy:
+                self._remind_of_refresh()
+            rows = self.sampler.draw(self.draws if rng is None else rng, wanted)
             self._drawn_online = float(self.ledger.is_online(rows).mean())
         return rows
 
@@ -141,6 +159,15 @@ class Rows:
             figures = describe(self.sampler.probabilities(), self.ledger)
             return {**figures, "drawn_online_share": self._drawn_online, **self.sampler.report()}
 
+    def _remind_of_refresh(self) -> None:
+        self._reminded = True
+        warnings.warn(
+            f"{self._steps_since_refresh} steps were added without a refresh, so {type(self.sampler).__name__} does "
+            "not follow the policy: call refresh with a score of the current policy every 1,000 steps or so, before "
+            "the updates, or let the RefreshCallback or RefreshHook of your adapter do it. (Said once.)",
+            stacklevel=5,
+        )
+
     def _refuse_empty(self, done: str) -> None:
         if self.ledger.size == 0:
             raise DataError(f"an empty buffer cannot be {done}: load a dataset or add a step first")
@@ -163,6 +190,7 @@ class Rows:
         with self.lock:
             self.ledger.restore(parts["ledger"])
             self.sampler.restore(parts.get("sampler", {}))
+            self._steps_since_refresh = 0
             for stream, state in zip((self.draws, self._refreshes), header["streams"], strict=True):
                 stream.bit_generator.state = state
 
@@ -172,3 +200,25 @@ class Rows:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.lock = threading.RLock()
+
+
+def _strategy(sampler: Any) -> Sampler:
+    if sampler is None:
+        return OnPolicy()
+    if isinstance(sampler, type):
+        raise TypeError(f"sampler is the class {sampler.__name__}: make one of it, {sampler.__name__}()")
+    if not isinstance(sampler, Sampler):
+        raise TypeError(f"sampler must be a strategy, such as arb.OnPolicy(temperature=0.5), got {sampler!r}")
+    return sampler
+
+
+def _whole(name: str, rows: Any) -> int:
+    """A number of rows: an integer, of any kind, from 1 on."""
+    try:
+        number = operator.index(rows)
+    except TypeError:
+        hint = f": write {int(rows)}" if isinstance(rows, float) and rows.is_integer() else ""
+        raise TypeError(f"{name} must be a whole number of rows, got {rows!r}{hint}") from None
+    if number < 1:
+        raise DataError(f"{name} must be at least 1 row, got {number}")
+    return number

@@ -33,9 +33,16 @@ class Storage:
         """Bytes allocated for columns and final observations."""
         return sum(c.nbytes for c in self.columns.values()) + sum(f.nbytes for f in self._final.values())
 
-    def fit(self, obs: Leaves, action: Array) -> None:
+    def fit(self, obs: Leaves, action: Array, next_obs: Leaves | None = None) -> None:
         """Allocate columns like these arrays, or check that these arrays fit the columns there are."""
-        given = {**{_obs_key(key): column for key, column in obs.items()}, "action": action}
+        given = {**_columns_of(obs), "action": action}
+        held = self.columns or given
+        if self.columns and obs.keys() != self._final.keys():
+            raise DataError(f"observations have the keys {list(obs)}, but the buffer holds {list(self._final)}")
+        for name, column in given.items():
+            _refuse_misfit(name, column, held[name])
+        for key, column in (next_obs or {}).items():
+            _refuse_misfit(f"next_{_obs_key(key)}", column, held[_obs_key(key)])
         if not self.columns:
             for name, column in given.items():
                 self.columns[name] = np.zeros((self.capacity, *column.shape[1:]), column.dtype)
@@ -43,20 +50,11 @@ class Storage:
             self.columns["terminated"] = np.zeros(self.capacity, bool)
             self.columns["return_to_go"] = np.zeros(self.capacity, np.float32)
             self._final = {key: np.zeros((0, *column.shape[1:]), column.dtype) for key, column in obs.items()}
-            return
-        if obs.keys() != self._final.keys():
-            raise DataError(f"observations have the keys {list(obs)}, but the buffer holds {list(self._final)}")
-        for name, column in given.items():
-            held = self.columns[name]
-            if column.shape[1:] != held.shape[1:]:
-                raise DataError(f"{name} has shape {column.shape[1:]} per step, but the buffer holds {held.shape[1:]}")
-            if not np.can_cast(column.dtype, held.dtype, "same_kind"):
-                raise DataError(f"{name} has dtype {column.dtype}, which does not fit the {held.dtype} that came first")
 
     def write(self, rows: Ints, obs: Leaves, columns: dict[str, Array]) -> None:
         """Fill these rows, which are consecutive in the ring."""
         split = min(self.capacity - int(rows[0]), len(rows)) if len(rows) else 0
-        for name, values in {**{_obs_key(key): column for key, column in obs.items()}, **columns}.items():
+        for name, values in {**_columns_of(obs), **columns}.items():
             held = self.columns[name]
             held[rows[0] : rows[0] + split] = values[:split]
             held[: len(rows) - split] = values[split:]
@@ -122,3 +120,14 @@ class Storage:
 
 def _obs_key(key: str) -> str:
     return f"obs.{key}" if key else "obs"
+
+
+def _columns_of(obs: Leaves) -> dict[str, Array]:
+    return {_obs_key(key): column for key, column in obs.items()}
+
+
+def _refuse_misfit(name: str, column: Array, held: Array) -> None:
+    if column.shape[1:] != held.shape[1:]:
+        raise DataError(f"{name} has shape {column.shape[1:]} per step, but the buffer holds {held.shape[1:]}")
+    if not np.can_cast(column.dtype, held.dtype, "same_kind"):
+        raise DataError(f"{name} has dtype {column.dtype}, which does not fit the {held.dtype} that came first")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,9 @@ from arb.buffer.batch import Array
 from arb.buffer.borders import Rule, episode_ends
 from arb.buffer.dataset import Leaves, Transitions
 from arb.buffer.returns import return_to_go
+
+LONG = 10_000
+"""Rows beyond which a dataset that comes to a single trajectory has probably lost its ends."""
 
 
 class Trajectories(NamedTuple):
@@ -43,6 +47,12 @@ def usable_trajectories(data: Transitions, rule: Rule, gamma: float, failure_rew
     does. Its reward still counts in the returns of the steps before, and its observation is where they led.
     """
     ends = episode_ends(data, rule)
+    if len(data) > LONG and data.episode is None and np.count_nonzero(ends) == 1:
+        warnings.warn(
+            f"the dataset's {len(data)} rows are taken for a single trajectory, as nothing in it says where episodes "
+            "end: add 'timeouts', 'next_observations' or 'episode_ids' (which, if they are all alike, confirm it)",
+            stacklevel=3,
+        )
     returns = return_to_go(data.reward, ends | data.terminated, gamma, failure_reward=failure_reward)
     dropped = np.zeros(len(data), bool) if data.next_obs is not None else ends & ~data.terminated
     kept = np.flatnonzero(~dropped) if dropped.any() else slice(None)
