@@ -26,7 +26,7 @@ from arb.agents.saving import save as save_agent
 from arb.buffer.errors import DataError
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
-from arb.buffer.wholefile import write_text
+from arb.buffer.wholefile import refuse_file, write_text
 from arb.checkpoint import newest_checkpoint, read_json, write_checkpoint
 from arb.collector import Collector
 from arb.config import Config
@@ -94,8 +94,7 @@ def run(
         stop: asked after every chunk whether to save and stop; by default whether SIGINT or SIGTERM came.
     """
     folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder} is a file: a run needs a folder")
+    refuse_file(folder)
     if (folder / "DONE").exists():
         refuse_other_config(folder, config)
         return result(folder)

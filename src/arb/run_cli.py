@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arb.buffer.errors import DataError
+from arb.buffer.wholefile import refuse_file
 from arb.options import add_subject, setting
 from arb.stopping import Interrupted, stoppable
 
@@ -82,6 +83,7 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
     folder = options.out or Path("runs") / name
     if options.source and not options.source.is_dir():
         raise DataError(f"--from {options.source}: there is no such folder")
+    refuse_file(folder)
     refuse_other_config(folder, config)
     if not (folder / "DONE").exists():
         problem = Problem.of(config)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from arb.buffer.errors import DataError
+
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
@@ -23,6 +25,13 @@ def whole(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def refuse_file(folder: Path) -> None:
+    """Refuse a place for a folder where there is a file, or that lies below one."""
+    there = next((path for path in (folder, *folder.parents) if path.exists()), None)
+    if there is not None and not there.is_dir():
+        raise DataError(f"{there} is a file, no folder: choose another with --out")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -11,13 +11,12 @@ from importlib import resources
 from pathlib import Path
 
 from arb.buffer.errors import DataError
-from arb.buffer.wholefile import whole
+from arb.buffer.wholefile import refuse_file, whole
 from arb.report.cells import Results, gather
 from arb.report.comparison import Group, groups, tables
 from arb.report.counting import count
 from arb.report.figures import figures, rendered
 from arb.report.page_data import embedded, page_data
-from arb.report.place import refuse_file
 from arb.report.runs import Runs, read_runs
 from arb.report.sparks import curves
 from arb.report.tables import Table

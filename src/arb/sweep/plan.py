@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from arb.buffer.errors import DataError
-from arb.buffer.wholefile import write_text
+from arb.buffer.wholefile import refuse_file, write_text
 from arb.checkpoint import read_json
 from arb.config import flat
-from arb.report.place import refuse_file
 from arb.runfolder import refuse_other_config
 from arb.sweep.grid import Cell
 
