@@ -52,7 +52,10 @@ class Problem:
         `source` is where the data lies on this machine, if not where the configuration says.
         """
         data, task = read(source or config.task), task_of(config.task)
-        env = config.env or (task.env if task else str(data.attributes.get("env", "")))
+        recorded = str(data.attributes.get("env", ""))
+        env = config.env or (task.env if task else recorded)
+        if ":" in recorded and env == recorded and not config.env:
+            raise DataError(f"{config.task} was recorded in {env}, whose module a file may not load: add --env {env}")
         if not env:
             raise DataError(f"{config.task} does not say its environment: add --env with a Gymnasium id")
         family = family_of(config.task, config.env)

@@ -102,6 +102,15 @@ def test_an_environment_of_ones_own_without_a_limit(tmp_path, monkeypatch, capsy
     assert "environment 'no_module:Endless-v0' cannot be made: No module named 'no_module'" in capsys.readouterr().err
 
 
+def test_a_file_may_not_load_a_module(tmp_path):
+    tiny.write_data(tmp_path / "data.npz")
+    with np.load(tmp_path / "data.npz") as file:
+        np.savez(tmp_path / "named.npz", env="antigravity:Pendulum-v1", **file)
+    with pytest.raises(DataError, match="may not load: add --env antigravity:Pendulum-v1"):
+        Problem.of(configure(task=str(tmp_path / "named.npz")))
+    assert "antigravity" not in sys.modules
+
+
 def test_changed_data_is_not_mixed_with_what_was_done(tmp_path):
     from arb.runfolder import write_config
 
