@@ -30,12 +30,12 @@ from arb.agents.pytrees import constant, pytree
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
-from arb.collector import Collector
-from arb.config import configure
-from arb.evaluate import evaluate
-from arb.problem import Problem
-from arb.streams import key_of, stream
-from arb.train import Schedule, finetune, pretrain
+from arb.runs.algorithm import Schedule, finetune, pretrain
+from arb.runs.collector import Collector
+from arb.runs.config import configure
+from arb.runs.evaluate import evaluate
+from arb.runs.problem import Problem
+from arb.runs.streams import key_of, stream
 
 DATA = Path(os.environ.get("ARB_DATA", Path(__file__).parents[2] / "shared" / "data")) / "d4rl-like"
 

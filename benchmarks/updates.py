@@ -24,7 +24,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from arb.agents import IQL, PEX, CalQL, FamO2O, learn
 from arb.buffer.batch import Batch
-from arb.presets import PRESETS
+from arb.runs.presets import PRESETS
 from rivals import TorchCalQL, TorchIQL
 
 BATCH = 256

@@ -8,13 +8,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 from arb.buffer.batch import Batch
-from arb.buffer.errors import DataError
 from arb.buffer.likelihood import categorical_score, gaussian_score, tanh_gaussian_score
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Mixed, Sampler, Uniform
 from arb.buffer.selection import keep_best
 from arb.buffer.sumtree import SumTree
+from arb.errors import DataError
 
 __version__ = "0.1.0"
 __all__ = [

@@ -1,7 +1,7 @@
 """A trained policy with NumPy alone: from an observation of the environment to an action of the environment.
 
-`arb.export` writes what this module reads: one file of plain arrays, and beside them, as JSON, which of four kinds of
-policy they belong to. Nothing in the file is executed when it is read.
+`arb.runs.export` writes what this module reads: one file of plain arrays, and beside them, as JSON, which of four
+kinds of policy they belong to. Nothing in the file is executed when it is read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arb.buffer.errors import DataError
+from arb.errors import DataError
 
 FILE = Path("policy") / "policy.npz"
 """Where a run folder holds its policy."""

@@ -1,77 +1,60 @@
-"""What a run leaves in its folder beside its tables: the configuration it belongs to, and the scores it came to."""
+"""Tables that grow while a run goes on, and that a resumed run cuts back to where its checkpoint was."""
 
 from __future__ import annotations
 
-import json
+import csv
+import io
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-
-from arb.buffer.errors import DataError
-from arb.buffer.wholefile import write_text
-from arb.checkpoint import read_json
-from arb.config import Config
-from arb.problem import Problem, describe_run
-from arb.record import Table
+from typing import Any
 
 
-class Result(NamedTuple):
-    """Scores of a finished run: normalised where the task has a reference, plain returns otherwise."""
+class Table:
+    """A CSV file with one header, appended to row by row; every row is on disk when `add` returns."""
 
-    folder: Path
-    pretrained: float
-    last: float
-    best: float
-    drop: float
-    """Pre-trained score minus the first one after online updates: positive if the switch cost something."""
+    def __init__(self, path: Path):
+        self.path = path
+        self._columns: list[str] = []
+        if path.exists():
+            with path.open(newline="") as file:
+                self._columns = next(csv.reader(file), [])
 
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append a row; the first one decides the columns."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not self._columns:
+            self._columns = list(row)
+            writer.writerow(self._columns)
+        unknown = row.keys() - set(self._columns)
+        if unknown:
+            raise ValueError(f"{self.path.name} has no column {', '.join(sorted(unknown))}")
+        writer.writerow([_shown(row.get(name, "")) for name in self._columns])
+        with self.path.open("a", newline="") as file:
+            file.write(text.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
 
-def result(folder: Path) -> Result:
-    """The scores in a run's eval.csv."""
-    means: dict[tuple[str, int], list[float]] = {}
-    for row in Table(folder / "eval.csv").rows():
-        means.setdefault((row["phase"], int(row["step"])), []).append(float(row["score"]))
-    scores = {place: float(np.mean(values)) for place, values in means.items()}
-    before = [score for (phase, _), score in scores.items() if phase == "pretrain"]
-    online = [score for (phase, step), score in scores.items() if phase == "online" and step > 0]
-    if not before or not online:
-        raise DataError(f"{folder} holds no finished evaluation of both phases")
-    return Result(folder, before[-1], online[-1], max(online), before[-1] - online[0])
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self.path.stat().st_size if self.path.exists() else 0
 
+    def cut(self, size: int) -> None:
+        """Forget what was written after the first `size` bytes."""
+        if size == 0:
+            self.path.unlink(missing_ok=True)
+            self._columns = []
+        elif self.size > size:
+            os.truncate(self.path, size)
 
-def write_config(folder: Path, config: Config, problem: Problem) -> None:
-    """Write config.json: everything that belongs beside the results."""
-    refuse_other_config(folder, config)
-    held = _held(folder).get("data", {}).get("sha256", problem.data_hash)
-    if held != problem.data_hash:
-        raise DataError(
-            f"the data of {config.task} has changed since the run in {folder} began: choose another folder, or put the "
-            "data back"
-        )
-    write_text(folder / "config.json", json.dumps(describe_run(config, problem), indent=1))
-
-
-def refuse_other_config(folder: Path, config: Config) -> None:
-    """Refuse to mix two runs in one folder, naming the first setting in which they differ."""
-    held, asked = _held(folder).get("config"), describe_run(config)["config"]
-    if held is None:
-        return
-    for leaf in sorted(held.keys() | asked.keys()):
-        if held.get(leaf) != asked.get(leaf):
-            raise DataError(
-                f"{folder} holds a run with {leaf} = {held.get(leaf)!r}, not {asked.get(leaf)!r}: choose another "
-                "folder, or ask for the same to continue it"
-            )
+    def rows(self) -> Iterator[dict[str, str]]:
+        """The rows, as text by column."""
+        if self.path.exists():
+            with self.path.open(newline="") as file:
+                yield from csv.DictReader(file)
 
 
-def _held(folder: Path) -> dict[str, Any]:
-    """What config.json says, nothing if there is none."""
-    path = folder / "config.json"
-    try:
-        held = read_json(path) if path.exists() else {}
-    except ValueError:
-        held = None
-    if not isinstance(held, dict):
-        raise DataError(f"{path} is damaged: choose another folder, or delete this one")
-    return held
+def _shown(value: Any) -> Any:
+    return repr(float(value)) if isinstance(value, float) else value

@@ -29,7 +29,7 @@ from arb.agents.calql import (
 from arb.agents.iql import td_target
 from arb.agents.policies import Draws
 from arb.buffer.batch import Batch
-from arb.buffer.errors import DataError
+from arb.errors import DataError
 from tests.agents.conftest import random_batches, twin, updated
 
 SMALL = CalQLConfig(policy_hidden=(8,), critic_hidden=(8, 8), actions=3, chunk=4)

@@ -12,10 +12,10 @@ from arb.agents import IQL, PEX, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLCo
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
-from arb.collector import Collector
-from arb.evaluate import evaluate
-from arb.streams import key_of, stream
-from arb.train import Schedule, finetune, pretrain
+from arb.runs.algorithm import Schedule, finetune, pretrain
+from arb.runs.collector import Collector
+from arb.runs.evaluate import evaluate
+from arb.runs.streams import key_of, stream
 
 SMALL = (32, 32)
 PLAN = Schedule(pretrain=600, online=1500, collect=100, updates=100, refresh=100, batch=64)

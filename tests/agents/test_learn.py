@@ -25,7 +25,7 @@ from arb.agents import (
     scores,
 )
 from arb.buffer.batch import Batch
-from arb.buffer.errors import DataError
+from arb.errors import DataError
 from tests.agents.conftest import random_batches, updated
 
 AGENTS = {

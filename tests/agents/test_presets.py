@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 import pytest
 
-from arb.buffer.errors import DataError
-from arb.presets import PRESETS, preset
+from arb.errors import DataError
+from arb.runs.presets import PRESETS, preset
 
 DOMAINS = ("locomotion", "antmaze")
 

@@ -10,9 +10,9 @@ import h5py
 import numpy as np
 import pytest
 
-from arb.buffer.errors import DataError
 from arb.data import Audit, audit
 from arb.data.bounds import known_bounds
+from arb.errors import DataError
 
 from .recordings import LENGTHS, as_hdf5, as_npz, sound, walk, without
 

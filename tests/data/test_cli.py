@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from arb.data.cli import main
+from arb.cli.data import main
 from arb.data.info import histogram
 
 from .recordings import as_npz, sound

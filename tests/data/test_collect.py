@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("jax")
 
+from arb.cli.data import main
 from arb.data import audit, borders, fingerprint, load, read
 from arb.data.behaviour import Plan, Run, train
-from arb.data.cli import main
 from arb.data.collect import Request, collect
 from arb.data.rollout import Recording, action_bounds, flat_env, rescale
 from arb.data.sac import Config, Policy, create

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arb.buffer.errors import DataError
 from arb.data.fetch import cached, fetch
-from arb.data.tasks import TASKS, Task
+from arb.errors import DataError
+from arb.tasks import TASKS, Task
 
 CONTENT = np.random.default_rng(0).bytes(3_000_000)
 

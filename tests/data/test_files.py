@@ -14,12 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from arb.buffer.errors import DataError
-from arb.buffer.wholefile import whole
 from arb.data import DataWarning, fingerprint, load, read
-from arb.data.files import write_npz
 from arb.data.hdf5 import write_hdf5
 from arb.data.load import locate
+from arb.errors import DataError
+from arb.files import whole, write_npz
 
 from .recordings import Columns, as_hdf5, as_npz, lengths_of, walk, without
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arb.buffer.errors import DataError
 from arb.data import audit, borders, episode_returns, load, read
+from arb.errors import DataError
 
 minari = pytest.importorskip("minari")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Minari warns of missing author, licence and the like

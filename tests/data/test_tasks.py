@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from arb.data import TASKS, find_task
-from arb.data.tasks import PAPER, env_reference, family_of
+from arb.tasks import PAPER, env_reference, family_of
 
 
 def test_the_papers_tasks_are_there() -> None:

@@ -6,8 +6,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import arb.envs
-from arb.data.shaping import Shaping
 from arb.envs.locomotion import ROBOTS, Locomotion
+from arb.runs.shaping import Shaped, Shaping
 
 IDS = ("hopper", "walker2d", "halfcheetah", "antmaze-umaze", "antmaze-medium", "antmaze-large")
 
@@ -76,7 +76,7 @@ def test_resets_are_near_the_pose_of_the_model(robot: str, position: float, velo
 
 def test_one_shaping_serves_file_and_environment() -> None:
     shaping = Shaping(np.full(11, 0.5, np.float32), np.full(11, 2.0, np.float32), scale=3.0, shift=-1.0)
-    raw, shaped = arb.envs.make("hopper-medium-v2"), arb.envs.make("hopper-medium-v2", shaping)
+    raw, shaped = arb.envs.make("hopper-medium-v2"), Shaped(arb.envs.make("hopper-medium-v2"), shaping)
     first, shaped_first = raw.reset(seed=0)[0], shaped.reset(seed=0)[0]
     np.testing.assert_array_equal(shaped_first, shaping.observations(first.astype(np.float32)))
     assert shaped_first.dtype == np.float32

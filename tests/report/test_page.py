@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from arb import cli
-from arb.buffer.errors import DataError
+from arb.errors import DataError
 from arb.report.page import write_report
 from arb.report.page_data import embedded
 from tests.report import browser

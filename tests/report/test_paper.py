@@ -2,9 +2,9 @@
 
 import pytest
 
-from arb.buffer.errors import DataError
-from arb.report import published
-from arb.report.paper import PAPER, render
+from arb.errors import DataError
+from arb.paper import published
+from arb.paper.reproduction import PAPER, render
 from tests.report.folders import config_of, write_run, write_sweep
 
 ALL = ("naive", "parallel", "top_n", "berb", "arb")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from arb.buffer.errors import DataError
+from arb.errors import DataError
 from arb.report.cells import MEASURES, gather
 from arb.report.runs import read_runs
 from tests.report.folders import config_of, write_run, write_sweep

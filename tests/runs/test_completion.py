@@ -2,7 +2,7 @@ import subprocess
 
 import pytest
 
-from arb.completion import script
+from arb.cli.completion import script
 
 
 def completed(*words: str) -> set[str]:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from arb import doctor
+from arb.cli import doctor
+from arb.cli.doctor import Finding, Trial, main
 from arb.data.fetch import D4RL_CACHE
-from arb.data.tasks import TASKS
-from arb.doctor import Finding, Trial, main
+from arb.tasks import TASKS
 
 HOPPER = TASKS["hopper-medium-v2"]
 
@@ -151,6 +151,6 @@ def test_starts_with_numpy_alone() -> None:
 import sys
 for name in ("jax", "gymnasium", "mujoco", "h5py", "matplotlib", "PIL", "safetensors", "optax"):
     sys.modules[name] = None
-import arb.doctor
+import arb.cli.doctor
 """
     subprocess.run([sys.executable, "-c", code], check=True)

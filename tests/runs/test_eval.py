@@ -18,15 +18,15 @@ from PIL import Image
 
 from arb import DataError
 from arb.agents.policies import Gaussian
-from arb.config import configure
-from arb.data.files import write_npz
-from arb.eval_cli import main, table
-from arb.evaluate import evaluate
-from arb.export import export_policy
-from arb.film import drawing, pace
+from arb.cli.eval import main, table
+from arb.cli.film import drawing, pace
+from arb.files import write_npz
 from arb.policy import FILE, load_policy
-from arb.problem import Problem, describe_run
-from arb.record import Table
+from arb.runfolder import Table
+from arb.runs.config import configure
+from arb.runs.evaluate import evaluate
+from arb.runs.export import export_policy
+from arb.runs.problem import Problem, describe_run
 
 SEED = np.random.SeedSequence(11)
 TINY = '''
@@ -130,7 +130,7 @@ def test_jax_is_not_needed(finished: Path) -> None:
 import sys
 for name in ("jax", "jaxlib", "optax", "safetensors"):
     sys.modules[name] = None
-from arb.eval_cli import main
+from arb.cli.eval import main
 raise SystemExit(main([{str(finished)!r}, "--episodes", "1"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -223,7 +223,7 @@ def test_mistakes_are_answered_in_one_line(line_run: Path, tmp_path: Path, capsy
 HOPPER = """
 import sys, numpy as np
 from pathlib import Path
-from arb.film import film
+from arb.cli.film import film
 print(*film("arb/hopper-v2", lambda obs: np.zeros(3), 0, Path(sys.argv[1])))
 """
 
@@ -231,7 +231,7 @@ print(*film("arb/hopper-v2", lambda obs: np.zeros(3), 0, Path(sys.argv[1])))
 def test_a_broken_graphics_library_is_said_in_one_line(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "mujoco.py").write_text("raise AttributeError('no light')")
     paths, arguments = [str(tmp_path)], [str(finished)]
-    code = f"import sys; sys.path[:0] = {paths!r}; from arb.eval_cli import main; main({arguments!r})"
+    code = f"import sys; sys.path[:0] = {paths!r}; from arb.cli.eval import main; main({arguments!r})"
     environment = {**os.environ, "MUJOCO_GL": "osmesa"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     message = "MuJoCo does not start (no light); MUJOCO_GL=osmesa names what this machine lacks: unset it"

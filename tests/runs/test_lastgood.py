@@ -8,11 +8,11 @@ import pytest
 
 from arb import cli
 from arb.agents import CalQL, CalQLConfig, NotFiniteError, load
-from arb.config import flat, with_leaf
-from arb.lastgood import LAST_GOOD, keeping_last_good
-from arb.run import pretrain_for, run
-from arb.sweep.worker import obey
-from arb.train import Progress
+from arb.runs.algorithm import Progress
+from arb.runs.config import flat, with_leaf
+from arb.runs.lastgood import LAST_GOOD, keeping_last_good
+from arb.runs.run import pretrain_for, run
+from arb.sweeps.worker import obey
 from tests.runs import tiny
 
 ENV = "arb-tests/HugeReward-v0"

@@ -15,10 +15,10 @@ import pytest
 
 from arb import DataError
 from arb.agents import IQL, PEX, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig
-from arb.collector import ActionMap
-from arb.data.shaping import Shaping
-from arb.export import export_policy
 from arb.policy import FILE, load_policy
+from arb.runs.collector import ActionMap
+from arb.runs.export import export_policy
+from arb.runs.shaping import Shaping
 
 OBS, ACTION = 5, 3
 BOX = gymnasium.spaces.Box(np.array([-2.0, 0.0, -1.0], np.float32), np.array([2.0, 3.0, 5.0], np.float32))

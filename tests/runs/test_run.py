@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from arb import DataError
-from arb.checkpoint import newest_checkpoint, write_checkpoint
-from arb.config import configure, with_leaf
 from arb.data.collect import Request, collect
 from arb.policy import load_policy
-from arb.run import run
-from arb.stopping import Interrupted
+from arb.runs.checkpoint import newest_checkpoint, write_checkpoint
+from arb.runs.config import configure, with_leaf
+from arb.runs.run import run
+from arb.runs.stopping import Interrupted
 from tests.runs import tiny
 
 
@@ -79,7 +79,7 @@ def test_the_scores_of_a_run(finished):
 
 def test_a_finished_run_returns_at_once(finished, monkeypatch):
     config, result = finished
-    monkeypatch.setattr("arb.run.Problem", None)  # nothing may be loaded
+    monkeypatch.setattr("arb.runs.run.Problem", None)  # nothing may be loaded
     assert run(config, result.folder) == result
 
 
@@ -92,7 +92,7 @@ def test_another_configuration_in_the_same_folder_is_refused(finished):
 def test_strategies_fork_from_the_same_pretraining(place, finished):
     naive = run(tiny.config_of(place / "data.npz", "iql", "naive"), place / "naive")
     arb = finished[1]
-    assert naive.pretrained == arb.pretrained
+    assert naive.pretrained == arb.runs.pretrained
     ours, theirs = (
         [line for line in (folder / "metrics.csv").read_text().splitlines() if line.startswith("pretrain")]
         for folder in (naive.folder, arb.folder)
@@ -140,7 +140,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(place, finished):
 def test_a_full_disk_loses_nothing_saved(place, finished, monkeypatch):
     config, result = finished
     folder, calls = place / "full", 0
-    from arb import run as module
+    from arb.runs import run as module
 
     def full(*arguments):
         nonlocal calls

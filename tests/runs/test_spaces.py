@@ -9,11 +9,11 @@ import pytest
 
 from arb import DataError
 from arb.cli import main
-from arb.collector import ActionMap
-from arb.config import configure
 from arb.envs import LIMIT, make
-from arb.problem import Problem
-from arb.spaces import agent_actions, refuse_other_observations
+from arb.runs.collector import ActionMap
+from arb.runs.config import configure
+from arb.runs.problem import Problem
+from arb.runs.spaces import agent_actions, refuse_other_observations
 from tests.runs import tiny
 
 BOX, DISCRETE = gymnasium.spaces.Box(-2.0, 2.0, (1,)), gymnasium.spaces.Discrete(3)
@@ -112,7 +112,7 @@ def test_a_file_may_not_load_a_module(tmp_path):
 
 
 def test_changed_data_is_not_mixed_with_what_was_done(tmp_path):
-    from arb.runfolder import write_config
+    from arb.runs.folder import write_config
 
     path = tmp_path / "data.npz"
     tiny.write_data(path)
@@ -146,14 +146,14 @@ def test_folders_that_will_not_do(more, message, tmp_path, monkeypatch, capsys):
 
 ASKED_DURING_THE_ESTIMATE = """
 import os, signal, sys
-import arb.estimate
+import arb.runs.estimate
 from arb.cli import main
 
 def estimate(config, problem):
     os.kill(os.getpid(), signal.SIGINT)
-    return arb.estimate.Estimate(1.0, 1.0, 1e9, 1.0, 1.0)
+    return arb.runs.estimate.Estimate(1.0, 1.0, 1e9, 1.0, 1.0)
 
-arb.estimate.estimate = estimate
+arb.runs.estimate.estimate = estimate
 sys.exit(main(["run", "-o", sys.argv[1]]))
 """
 

@@ -59,7 +59,7 @@ def write_data(path: Path) -> None:
 
 
 def config_of(data: Path, agent: str, strategy: str, **more: object):
-    from arb.config import configure
+    from arb.runs.config import configure
 
     return configure(
         task=str(data), env="Pendulum-v1", agent=agent, strategy=strategy, overrides=SMALL | NETWORKS[agent] | more
@@ -68,20 +68,20 @@ def config_of(data: Path, agent: str, strategy: str, **more: object):
 
 def die_at(where: str, number: int) -> None:
     """Make the N-th call of a function the last thing this process does."""
-    import arb.checkpoint
-    import arb.record
-    import arb.run
-    import arb.train
+    import arb.runfolder
+    import arb.runs.algorithm
+    import arb.runs.checkpoint
+    import arb.runs.run
     from arb.buffer.replay import ReplayBuffer
-    from arb.collector import Collector
+    from arb.runs.collector import Collector
 
     places = {
-        "update": (arb.train, "learn"),
+        "update": (arb.runs.algorithm, "learn"),
         "collect": (ReplayBuffer, "add_batch"),  # between two steps in the environment
         "refresh": (ReplayBuffer, "refresh"),
-        "evaluate": (arb.run, "evaluate"),
-        "checkpoint": (arb.checkpoint, "_sum"),  # files are there, the checkpoint is not complete
-        "table": (arb.record.Table, "add"),
+        "evaluate": (arb.runs.run, "evaluate"),
+        "checkpoint": (arb.runs.checkpoint, "_sum"),  # files are there, the checkpoint is not complete
+        "table": (arb.runfolder.Table, "add"),
         "switch": (Collector, "__init__"),
     }
     owner, name = places[where]
@@ -105,7 +105,7 @@ def main() -> None:
     more = dict(text.split("=") for text in sys.argv[4:] if "=" in text)
     if len(sys.argv) > 4 and not more:
         die_at(sys.argv[4], int(sys.argv[5]))
-    from arb.run import run
+    from arb.runs.run import run
 
     run(config_of(folder.parent.parent / "data.npz", agent, strategy, **more), folder, save_every=0.0)
 

@@ -16,7 +16,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from arb.buffer.batch import Array
-from arb.buffer.errors import DataError
 from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import (
     Likelihood,
@@ -28,7 +27,8 @@ from arb.buffer.likelihood import (
 from arb.buffer.rows import Rows
 from arb.buffer.samplers import Sampler, State
 from arb.buffer.scoring import CHUNK
-from arb.buffer.statefile import flattened
+from arb.errors import DataError
+from arb.files import flattened
 
 try:
     import d3rlpy

@@ -22,7 +22,6 @@ from arb.adapters.seeding import seed_sequence
 from arb.buffer.batch import Array
 from arb.buffer.borders import Rule, differs
 from arb.buffer.dataset import check_dataset
-from arb.buffer.errors import DataError
 from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import Likelihood, Score, tanh_gaussian_score
 from arb.buffer.onpolicy import OnPolicy
@@ -30,6 +29,7 @@ from arb.buffer.replay import Loaded
 from arb.buffer.rows import Rows
 from arb.buffer.samplers import Sampler
 from arb.buffer.trajectories import usable_trajectories
+from arb.errors import DataError
 
 try:
     import torch

@@ -13,9 +13,9 @@ import numpy as np
 
 from arb.buffer.batch import Array
 from arb.buffer.dataset import Leaves, Transitions, unwrapped
-from arb.buffer.errors import DataError, refuse_out_of_bounds
 from arb.buffer.ledger import Ints
 from arb.buffer.trajectories import Trajectories
+from arb.errors import DataError, refuse_out_of_bounds
 
 _COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 

@@ -13,9 +13,9 @@ from torchrl.modules import Delta, TanhDelta, TanhNormal
 from arb.buffer.batch import Array
 from arb.buffer.borders import Rule
 from arb.buffer.dataset import check_dataset
-from arb.buffer.errors import DataError
 from arb.buffer.likelihood import Likelihood, as_numpy, gaussian_log_likelihood, tanh_gaussian_log_likelihood
 from arb.buffer.trajectories import usable_trajectories
+from arb.errors import DataError
 
 COLLECTED = ("collector", "traj_ids")
 """Where collectors write the trajectory of a row."""

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.errors import DataError
 from arb.buffer.likelihood import Likelihood, as_numpy
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.rows import Rows
 from arb.buffer.samplers import Sampler, State
 from arb.buffer.scoring import CHUNK
-from arb.buffer.statefile import flattened, grouped, read_state, write_state
+from arb.errors import DataError
+from arb.files import flattened, grouped, read_state, write_state
 
 try:
     import torch

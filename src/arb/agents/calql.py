@@ -20,14 +20,14 @@ from arb.agents.nets import AdamState, Twin, adam, copied, descend, follow, guar
 from arb.agents.policies import Acting, Draws, TanhGaussian
 from arb.agents.protocol import Metrics, Transitions
 from arb.agents.pytrees import constant, pytree
-from arb.buffer.errors import DataError
 from arb.buffer.likelihood import Likelihood
+from arb.errors import DataError
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class CalQLConfig:
-    """The defaults are the locomotion values of the paper and its release; `arb.presets` holds AntMaze's."""
+    """The defaults are the locomotion values of the paper and its release; `arb.runs.presets` holds AntMaze's."""
 
     policy_hidden: tuple[int, ...] = (256, 256, 256)
     critic_hidden: tuple[int, ...] = (256, 256, 256)

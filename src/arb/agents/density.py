@@ -22,10 +22,10 @@ from arb.agents.learn import NotFiniteError
 from arb.agents.nets import MLP, AdamState, adam, descend, named_arrays, with_arrays
 from arb.agents.protocol import Transitions
 from arb.agents.pytrees import constant, pytree
-from arb.buffer.errors import DataError
 from arb.buffer.ledger import Ints, Ledger
 from arb.buffer.samplers import Mixed, Sampler, State
 from arb.buffer.sumtree import SumTree
+from arb.errors import DataError
 
 SMALLEST = 1e-10
 """Keeps the logarithms and the division finite, as in the authors' code."""

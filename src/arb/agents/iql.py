@@ -18,14 +18,14 @@ from arb.agents.nets import MLP, AdamState, Twin, adam, copied, cosine, descend,
 from arb.agents.policies import Acting, Categorical, Gaussian
 from arb.agents.protocol import Metrics, Transitions
 from arb.agents.pytrees import constant, pytree
-from arb.buffer.errors import refuse_unknown_choices
 from arb.buffer.likelihood import Likelihood
+from arb.errors import refuse_unknown_choices
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class IQLConfig:
-    """The defaults are the paper's locomotion values; `arb.presets` holds AntMaze's."""
+    """The defaults are the paper's locomotion values; `arb.runs.presets` holds AntMaze's."""
 
     hidden: tuple[int, ...] = (256, 256)
     expectile: float = 0.7

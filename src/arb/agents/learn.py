@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from arb.agents.nets import copied
 from arb.agents.protocol import Agent, Transitions
-from arb.buffer.errors import DataError
 from arb.buffer.likelihood import Likelihood, is_standard
+from arb.errors import DataError
 
 ROWS_PER_CALL = 8192
 """For a buffer that is refreshed with `scores`: enough for the cost of a call to vanish."""

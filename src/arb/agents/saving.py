@@ -22,8 +22,8 @@ from arb.agents.famo2o import FamO2O, FamO2OConfig
 from arb.agents.iql import IQL, IQLConfig
 from arb.agents.nets import named_arrays, with_arrays
 from arb.agents.pex import PEX, PEXConfig
-from arb.buffer.errors import DataError
-from arb.buffer.wholefile import whole
+from arb.errors import DataError
+from arb.files import whole
 
 AGENTS: dict[str, tuple[Any, Any]] = {
     "IQL": (IQL, IQLConfig),

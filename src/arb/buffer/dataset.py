@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.buffer.batch import Array, Obs
-from arb.buffer.errors import DataError, refuse_non_finite
+from arb.errors import DataError, refuse_non_finite
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 OPTIONAL = ("timeouts", "next_observations", "episode_ids")

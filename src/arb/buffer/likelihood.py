@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arb.buffer.batch import Array, Obs
-from arb.buffer.errors import DataError, refuse_unknown_word
+from arb.errors import DataError, refuse_unknown_word
 
 Likelihood = Literal["standard", "density"]
 Score = Callable[[Any, Any], Any]

@@ -13,17 +13,17 @@ from numpy.typing import ArrayLike
 from arb.buffer.batch import Array, Batch, Obs
 from arb.buffer.borders import JUMP, Rule, differs
 from arb.buffer.dataset import check_dataset, unwrapped
-from arb.buffer.errors import DataError, refuse_out_of_bounds
 from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import Score
 from arb.buffer.returns import return_to_go
 from arb.buffer.rows import Rows
 from arb.buffer.samplers import Sampler
 from arb.buffer.scoring import CHUNK
-from arb.buffer.statefile import read_state, write_state
 from arb.buffer.steps import Steps, check_steps, one_row
 from arb.buffer.storage import Storage
 from arb.buffer.trajectories import usable_trajectories
+from arb.errors import DataError, refuse_out_of_bounds
+from arb.files import read_state, write_state
 
 _FORMAT = 1
 

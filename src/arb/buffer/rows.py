@@ -19,11 +19,11 @@ from numpy.typing import ArrayLike
 
 from arb.buffer.batch import Batch
 from arb.buffer.diagnostics import describe
-from arb.buffer.errors import DataError
 from arb.buffer.ledger import Ints, Ledger
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.samplers import Sampler, State
 from arb.buffer.scoring import CHUNK, RowScore, score_all, score_some
+from arb.errors import DataError
 
 PATIENCE = 10_000
 """Steps added without a refresh after which a strategy that lives on refreshes says so."""

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.buffer.batch import Array
-from arb.buffer.errors import DataError
 from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import as_numpy
+from arb.errors import DataError
 
 RowScore = Callable[[Ints | slice], Any]
 """Rows to one log-likelihood each, as NumPy, JAX or torch array."""

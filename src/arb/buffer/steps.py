@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from arb.buffer.batch import Array, Obs
 from arb.buffer.dataset import Leaves, leaves, single_precision
-from arb.buffer.errors import DataError, refuse_non_finite
+from arb.errors import DataError, refuse_non_finite
 
 
 class Steps(NamedTuple):

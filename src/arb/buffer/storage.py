@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from arb.buffer.batch import Array, Batch
 from arb.buffer.dataset import Leaves, unwrapped
-from arb.buffer.errors import DataError
 from arb.buffer.ledger import Ints, Successors
+from arb.errors import DataError
 
 Rows = Ints | slice
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from arb.data.files import write_npz
 from arb.data.rollout import Actor, Dataset, Recording, action_bounds, evaluate, flat_env, rescale
 from arb.data.sac import Config, Learner, Policy, Rows, create, update
+from arb.files import write_npz
 
 
 @dataclass(frozen=True)

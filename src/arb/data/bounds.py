@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.errors import DataError
+from arb.errors import DataError
 
 Bounds = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Lowest and highest action: without a dimension for all entries, else one number for each."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from arb.buffer.borders import differs, episode_ends
 from arb.buffer.dataset import REQUIRED, Transitions, check_dataset, unwrapped
-from arb.buffer.errors import DataError
 from arb.data.starts import unknown_starts
+from arb.errors import DataError
 
 Array = NDArray[Any]
 Dataset = dict[str, Any]

@@ -9,9 +9,9 @@ import urllib.request
 from hashlib import sha256
 from pathlib import Path
 
-from arb.buffer.errors import DataError
 from arb.data.progress import progress
-from arb.data.tasks import Task
+from arb.errors import DataError
+from arb.tasks import Task
 
 BLOCK = 1 << 20
 TIMEOUT_SECONDS = 30

@@ -10,9 +10,9 @@ import h5py
 import numpy as np
 
 from arb.buffer.dataset import OPTIONAL, REQUIRED
-from arb.buffer.errors import DataError
-from arb.buffer.wholefile import whole
 from arb.data.columns import refuse_missing
+from arb.errors import DataError
+from arb.files import whole
 
 STATE = ("infos/qpos", "infos/qvel")
 MOST_COMPRESSED = 2000

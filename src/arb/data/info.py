@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from arb.buffer.dataset import leaves
 from arb.data.columns import Data, borders, episode_returns, fingerprint
-from arb.data.scores import Reference, normalised
-from arb.data.tasks import TASKS, Task, env_reference
+from arb.tasks import TASKS, Reference, Task, env_reference, normalised
 
 BINS, WIDTH = 12, 40
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)

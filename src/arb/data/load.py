@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from arb.buffer.errors import DataError
 from arb.data.columns import Data, Dataset, DataWarning, finish
-from arb.data.tasks import TASKS, find_task
+from arb.errors import DataError
+from arb.tasks import TASKS, find_task
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 BUNDLED = Path(__file__).parent / "bundled"

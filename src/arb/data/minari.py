@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from arb.buffer.errors import DataError
+from arb.errors import DataError
 
 
 def read_minari(name: str) -> tuple[dict[str, Any], dict[str, Any]]:

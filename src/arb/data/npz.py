@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from arb.buffer.dataset import OPTIONAL, REQUIRED
-from arb.buffer.errors import DataError
 from arb.data.columns import refuse_missing
+from arb.errors import DataError
 
 
 def read_npz(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

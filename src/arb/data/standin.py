@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from zlib import crc32
 
-from arb.buffer.errors import DataError
 from arb.data.fetch import cache_directory
-from arb.data.tasks import find_task
+from arb.errors import DataError
+from arb.tasks import find_task
 
 PREFIX = "stand-in:"
 STEPS = 1_001

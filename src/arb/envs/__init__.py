@@ -10,14 +10,12 @@ from typing import Any
 
 import gymnasium
 
-from arb.data.shaping import Shaping
-from arb.data.tasks import TASKS
 from arb.envs.locomotion import ROBOTS
 from arb.envs.maze import MAZES
-from arb.envs.shaped import Shaped
 from arb.envs.state import State, restore_state, save_state
+from arb.tasks import TASKS
 
-__all__ = ["Shaped", "State", "make", "register", "restore_state", "save_state"]
+__all__ = ["State", "make", "register", "restore_state", "save_state"]
 
 
 LIMIT = 1000
@@ -37,8 +35,8 @@ def _register(name: str, entry_point: str, horizon: int, **arguments: Any) -> No
         gymnasium.register(name, entry_point, max_episode_steps=horizon, kwargs=arguments)
 
 
-def make(name: str, shaping: Shaping | None = None, **arguments: Any) -> gymnasium.Env[Any, Any]:
-    """The environment of a task (`hopper-medium-v2`) or of a Gymnasium id, as the algorithm is to see it.
+def make(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
+    """The environment of a task (`hopper-medium-v2`) or of a Gymnasium id.
 
     `arguments` go to the environment, e.g. `render_mode="rgb_array"`. Episodes without a limit end after `LIMIT` steps.
     """
@@ -51,7 +49,7 @@ def make(name: str, shaping: Shaping | None = None, **arguments: Any) -> gymnasi
         raise ValueError(f"environment {name!r} cannot be made: {problem}") from None
     if env.spec is None or env.spec.max_episode_steps is None:
         env = gymnasium.wrappers.TimeLimit(env, LIMIT)
-    return env if shaping is None else Shaped(env, shaping)
+    return env
 
 
 register()

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from arb.buffer.errors import DataError
-from arb.buffer.wholefile import refuse_file, whole
+from arb.errors import DataError
+from arb.files import refuse_file, whole
 from arb.report.cells import Results, gather
 from arb.report.comparison import Group, groups, tables
 from arb.report.counting import count

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.errors import DataError
+from arb.errors import DataError
 
 Floats = NDArray[np.float64]
 Status = Literal["done", "unfinished", "failed", "missing"]

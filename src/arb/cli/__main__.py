@@ -1,0 +1,5 @@
+"""`python -m arb.cli`."""
+
+from arb.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,59 @@
+"""`arb compare`: all strategies on one task from the same pre-trainings, ending in a table and figures."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from arb.cli.options import add_subject, setting
+from arb.cli.sweep import add_working, carry_out
+
+EXAMPLES = """
+examples:
+  arb compare                                          five strategies, three seeds, on data that comes with the package
+  arb compare --task hopper-medium-v2 --agent calql --preset small --seed 0-3
+  arb compare --strategy naive,arb schedule.online=50000
+
+The strategies of a seed start from the same pre-trained agent. The folder holds all runs; its report/ holds the table,
+the learning curves, the online share of the batches, and a page with all of it. The same command again goes on.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command: 0 when all runs are done, 1 when some failed, 2 for a mistake, 130 when stopped on request."""
+    options = parser().parse_args(arguments)
+    from arb.sweeps.grid import grid, label, pieces, seed_range
+
+    cells = grid(
+        [options.task],
+        [options.agent],
+        pieces(options.strategy),
+        seed_range(options.seed),
+        env=options.env,
+        budget=options.preset,
+        overrides=dict(map(setting, options.settings)),
+    )
+    out = options.out or Path("compare") / f"{label(cells[0].config)}-{options.agent}-{options.preset}"
+    outcome = carry_out(cells, out, options)
+    if outcome is None:
+        return 0
+    from arb.report.page import write_report
+
+    title = f"Replay strategies for {options.agent} on {options.task}"
+    report = write_report([out], out / "report", title=title)
+    print(f"\n{report.text}\n\nreport in {out / 'report' / 'index.html'}")
+    return 1 if outcome.failed else 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    from arb.runs.strategies import STRATEGIES
+
+    options = argparse.ArgumentParser(
+        prog="arb compare", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_subject(options, ("strategy", "seed"), strategy=",".join(STRATEGIES), seed="0-2")
+    options.add_argument("-o", "--out", type=Path, help="folder of the comparison (compare/TASK-AGENT-PRESET)")
+    add_working(options)
+    options.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="any setting, the same for all runs")
+    return options

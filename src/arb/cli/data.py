@@ -1,0 +1,138 @@
+"""`arb data ...`: list, fetch, info, audit, collect."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from arb.errors import DataError
+from arb.tasks import PAPER, TASKS, find_task
+
+
+def main(argv: list[str]) -> int:
+    """Run a sub-command; 0 if all is well, 1 if the data is not, 2 for a mistake in the command."""
+    try:
+        arguments = _parser().parse_args(argv)
+    except SystemExit as stop:  # argparse has said what is wrong (or printed the help)
+        return stop.code if isinstance(stop.code, int) else 2
+    arguments.argv = argv
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    try:
+        return run(arguments)
+    except KeyError as problem:
+        print(f"arb data: {problem.args[0]}", file=sys.stderr)
+    except BrokenPipeError:
+        raise
+    except (DataError, ValueError, OSError, ImportError) as problem:
+        print(f"arb data: {problem}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("arb data: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    return 1
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from arb.data.fetch import cached
+    from arb.data.load import bundled, bundled_names
+
+    print(f"{'task':<28}{'environment':<24}{'horizon':>8}{'score 0 .. 100':>22}{'MB':>6}  {'here':<5}reward for IQL")
+    for task in TASKS.values():
+        if not arguments.paper or task.name in PAPER:
+            reference = f"{task.reference.low:.1f} .. {task.reference.high:.1f}"
+            here, rule = "yes" if cached(task).exists() else "no", "r - 1" if task.family == "antmaze" else "r"
+            print(
+                f"{task.name:<28}{task.env:<24}{task.horizon:>8}{reference:>22}{task.size // 10**6:>6}  {here:<5}{rule}"
+            )
+            if arguments.long:
+                print("".join(f"    {line}\n" for line in (f"sha256 {task.sha256}", *task.urls)), end="")
+    for name in bundled_names():
+        print(f"bundled:{name:<20}{'':<24}{'':>8}{'':>22}{bundled(name).stat().st_size / 1e6:>6.1f}  yes")
+    return 0
+
+
+def _fetch(arguments: argparse.Namespace) -> int:
+    from arb.data.fetch import fetch
+
+    mirrors = [*arguments.mirror, *filter(None, os.environ.get("ARB_MIRROR", "").split())]
+    for name in arguments.name:
+        print(fetch(find_task(name), tuple(mirrors)))
+    return 0
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    from arb.data.info import describe, reference_of
+    from arb.data.load import read
+    from arb.tasks import Reference
+
+    data = read(arguments.file)
+    reference = Reference(*arguments.reference) if arguments.reference else reference_of(arguments.file, data)
+    print("\n".join(describe(data, reference)))
+    return 0
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    from arb.data.audit import audit
+
+    result = audit(arguments.file, arguments.env)
+    counted = f": {result.rows:,} rows, {result.episodes:,} episodes" if result.rows else ""
+    print(f"{result.source}{counted}")
+    for finding in result.findings:
+        print(f"  {finding.level:<8}{finding.check:<18}{finding.text}")
+    print(f"verdict: {result.verdict}")
+    return 0 if result.sound else 1
+
+
+def _collect(arguments: argparse.Namespace) -> int:
+    from arb.data.collect import Request, collect
+
+    folder = arguments.folder or arguments.out.with_suffix(".sac")
+    request = Request(
+        arguments.env,
+        arguments.quality,
+        arguments.steps,
+        arguments.seed,
+        arguments.sac_steps,
+        arguments.evaluate_every,
+        folder,
+        arguments.compact,
+    )
+    columns = collect(request, arguments.out, "arb data " + " ".join(arguments.argv))
+    print(f"{arguments.out}: {len(columns['rewards']):,} rows")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="arb data", description="Datasets: list, fetch, look at, check, make.")
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(run=run)
+        return sub
+
+    sub = command("list", _list, "The tasks that are known, and whether their files are here.")
+    sub.add_argument("--paper", action="store_true", help="only the 18 tasks of the paper")
+    sub.add_argument("--long", action="store_true", help="with addresses and checksums")
+    sub = command("fetch", _fetch, "Download the files of tasks, checked, resuming what was interrupted.")
+    sub.add_argument("name", nargs="+")
+    sub.add_argument("--mirror", action="append", default=[], metavar="URL", help="a directory of files, tried first")
+    sub = command("info", _info, "Size, episodes, returns, score of a dataset.")
+    sub.add_argument("file")
+    sub.add_argument("--reference", nargs=2, type=float, metavar=("LOW", "HIGH"), help="returns that score 0 and 100")
+    sub = command("audit", _audit, "Look for broken borders, values and copies; exit status 1 if the data is unsound.")
+    sub.add_argument("file")
+    sub.add_argument("--env", default="", metavar="ID", help="a Gymnasium id: actions must keep its bounds")
+    sub = command("collect", _collect, "Make a D4RL-style dataset for a Gymnasium environment.")
+    sub.add_argument("env", help="Gymnasium id, e.g. arb/hopper-v2")
+    sub.add_argument("quality", help="random, medium, medium-replay, expert, medium-expert, full-replay or mixed")
+    sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz")
+    sub.add_argument("--steps", type=int, default=200_000, help="rows to record (of each half, for medium-expert)")
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--sac-steps", type=int, default=200_000, help="how long SAC learns")
+    sub.add_argument("--evaluate-every", type=int, default=10_000, help="steps between two snapshots of SAC")
+    sub.add_argument("--folder", type=Path, help="where SAC runs and resumes (default: beside the file)")
+    sub.add_argument("--compact", action="store_true", help="without next_observations: half the size")
+    return parser

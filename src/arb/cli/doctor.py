@@ -1,0 +1,247 @@
+"""`arb doctor`: try everything a run needs, one line each, and say what to do about what does not work.
+
+Libraries are tried in processes of their own: one that is built for another processor ends its process, and a doctor
+should survive that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata, util
+from pathlib import Path
+from typing import NamedTuple
+
+from arb.cli.film import ADVICE, drawing, last_line
+
+SECONDS = 120
+LEAST_PYTHON, LEAST_DISK, LEAST_MEMORY = (3, 11), 2 * 10**9, 2 * 10**9
+INSTALL = "pip install 'arb-rl[train]'"
+
+
+class Finding(NamedTuple):
+    """One line: `ok`, `missing` or `problem`, of what, in detail, and what to do."""
+
+    status: str
+    what: str
+    detail: str
+    advice: str = ""
+    needed: bool = False
+    """Whether `arb run` cannot do its main job while this is not ok."""
+
+    def __str__(self) -> str:
+        line = f"{self.status:<8} {self.what:<18} {self.detail}"
+        return f"{line}  -> {self.advice}" if self.advice else line
+
+
+class Trial(NamedTuple):
+    """A library at work: code that prints a line about itself, and advice where it cannot."""
+
+    what: str
+    code: str
+    advice: str = INSTALL
+
+
+TRIALS = (
+    Trial("NumPy", "import numpy as np; np.linalg.solve(np.eye(3), np.ones(3)); print(np.__version__)"),
+    Trial(
+        "JAX",
+        "import jax, jax.numpy as jnp; jax.jit(lambda x: x @ x)(jnp.eye(4)).block_until_ready(); "
+        "d = jax.devices(); print(jax.__version__, 'on', ', '.join(f'{x.platform} ({x.device_kind})' for x in d))",
+    ),
+    Trial(
+        "agents",
+        "import optax, safetensors, arb.agents; from importlib.metadata import version; "
+        "print(', '.join(f'{n} {version(n)}' for n in ('optax', 'safetensors')))",
+    ),
+    Trial(
+        "MuJoCo",
+        "import arb.envs, mujoco, numpy as np; env = arb.envs.make('arb/hopper-v2'); env.reset(seed=0); "
+        "steps = [env.step(np.zeros(3)) for _ in range(10)]; assert all(np.isfinite(s[0]).all() for s in steps); "
+        "print(mujoco.__version__, 'stepped arb/hopper-v2')",
+        # MuJoCo cannot even be imported while this variable names a drawing library that is not there.
+        f"unset MUJOCO_GL={os.environ['MUJOCO_GL']}, then {INSTALL}" if os.environ.get("MUJOCO_GL") else INSTALL,
+    ),
+    Trial(
+        "h5py",
+        "import h5py, io; f = h5py.File(io.BytesIO(), 'w'); f['x'] = [1.0]; assert f['x'][0] == 1.0; "
+        "print(h5py.__version__)",
+    ),
+    Trial(
+        "Matplotlib",
+        "import io, matplotlib; matplotlib.use('Agg'); from matplotlib import pyplot as p; p.plot([1, 2]); "
+        "p.savefig(io.BytesIO(), dpi=20); print(matplotlib.__version__)",
+    ),
+    Trial(
+        "bundled data",
+        "from arb.data import bundled_names, read; names = bundled_names(); assert names, 'no dataset is bundled'; "
+        "print(', '.join(f'{n} ({len(read(\"bundled:\" + n)):,} rows)' for n in names))",
+        "install arb-rl anew: its own files are not complete",
+    ),
+)
+
+EXTRAS = (
+    # extra, module, package, what it is for
+    ("sb3", "stable_baselines3", "stable-baselines3", "ARB inside Stable-Baselines3"),
+    ("torchrl", "torchrl", "torchrl", "ARB inside TorchRL"),
+    ("d3rlpy", "d3rlpy", "d3rlpy", "ARB inside d3rlpy"),
+    ("minari", "minari", "minari", "datasets from Minari"),
+    ("ray", "ray", "ray", "sweeps over several machines"),
+    ("wandb", "wandb", "wandb", "live curves in Weights & Biases"),
+    ("tensorboard", "tensorboardX", "tensorboardX", "live curves in TensorBoard"),
+)
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "XLA_FLAGS", "JAX_PLATFORMS")
+
+
+def main(arguments: list[str]) -> int:
+    """Print all findings; 0 if the main job can run, 1 if something it needs is not there."""
+    try:
+        _parser().parse_args(arguments)
+    except SystemExit as stop:  # argparse has said what is wrong (or printed the help)
+        return stop.code if isinstance(stop.code, int) else 2
+    stopping = []
+    for finding in findings():
+        print(finding, flush=True)
+        if finding.needed and finding.status != "ok":
+            stopping.append(finding.what)
+    print()
+    print(
+        f"`arb run` cannot work yet: see {', '.join(stopping)} above" if stopping else "`arb run` can do its job here"
+    )
+    return 1 if stopping else 0
+
+
+def findings() -> Iterator[Finding]:
+    """Everything that is looked at, in order."""
+    yield _python()
+    for trial in TRIALS:
+        yield _tried(trial)
+    for what, look in _LOOKS:
+        try:
+            yield from look()
+        except Exception as surprise:  # a look that fails must not hide the ones after it
+            yield Finding("problem", what, f"{type(surprise).__name__}: {last_line(str(surprise))}")
+
+
+def _python() -> Finding:
+    version, least = platform.python_version(), ".".join(map(str, LEAST_PYTHON))
+    detail = f"{version} at {sys.executable}"
+    if sys.version_info < LEAST_PYTHON:
+        return Finding("problem", "Python", detail, f"make an environment with Python {least} or newer", needed=True)
+    return Finding("ok", "Python", detail, needed=True)
+
+
+def _tried(trial: Trial) -> Finding:
+    command = [sys.executable, "-c", trial.code]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return Finding("problem", trial.what, f"no answer in {SECONDS} seconds", trial.advice, needed=True)
+    if done.returncode == 0:
+        return Finding("ok", trial.what, last_line(done.stdout), needed=True)
+    reason = last_line(done.stderr) or f"its process ended with status {done.returncode}"
+    status = "missing" if reason.startswith("ModuleNotFoundError") else "problem"
+    return Finding(status, trial.what, reason, trial.advice, needed=True)
+
+
+# ---- looks: at what is around a run ----------------------------------------------------------------------------------
+
+
+def _drawing() -> Iterator[Finding]:
+    backend, problem = drawing("arb/hopper-v2", SECONDS)
+    if backend:
+        yield Finding("ok", "drawing", f"MUJOCO_GL={backend}")
+    else:
+        yield Finding("missing", "drawing", f"only films need it ({problem})", ADVICE)
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, module, package, purpose in EXTRAS:
+        if util.find_spec(module) is None:
+            yield Finding("missing", module, f"optional: {purpose}", f"pip install 'arb-rl[{extra}]'")
+        else:
+            yield Finding("ok", module, f"{metadata.version(package)}: {purpose}")
+
+
+def _data() -> Iterator[Finding]:
+    from arb.data.fetch import cache_directory, cached
+    from arb.tasks import TASKS
+
+    folder = cache_directory()
+    near = next(place for place in (folder, *folder.parents) if place.exists())
+    if not os.access(near, os.W_OK):
+        yield Finding("problem", "data cache", f"{folder} cannot be written", "set ARB_CACHE to a folder of yours")
+    here = [task for task in TASKS.values() if cached(task).exists()]
+    detail = f"{folder}: {len(here)} of {len(TASKS)} D4RL tasks"
+    if here:
+        yield Finding("ok", "data cache", f"{detail}: {', '.join(task.name for task in here)}")
+    else:
+        yield Finding("missing", "data cache", detail, "optional: arb data fetch hopper-medium-v2")
+    for task in here:
+        size = cached(task).stat().st_size
+        if size != task.size:
+            detail = f"{task.name} has {size:,} bytes, not {task.size:,}"
+            yield Finding("problem", "data cache", detail, f"remove {cached(task)} and arb data fetch {task.name}")
+
+
+def _disk() -> Iterator[Finding]:
+    here = Path.cwd()
+    free = shutil.disk_usage(here).free
+    detail = f"{free / 1e9:,.1f} GB free in {here}"
+    if not os.access(here, os.W_OK):
+        yield Finding("problem", "disk", f"{here} cannot be written", "go to a folder of yours", needed=True)
+    elif free < LEAST_DISK:
+        yield Finding("problem", "disk", detail, "make room: a long run writes up to 2 GB of checkpoints", needed=True)
+    else:
+        yield Finding("ok", "disk", detail, needed=True)
+
+
+def _machine() -> Iterator[Finding]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    yield Finding("ok", "cores", f"{cores} for this process")
+    memory = available_memory()
+    if memory is None:
+        yield Finding("ok", "memory", "this system does not say")
+    elif memory < LEAST_MEMORY:
+        advice = "end other programs, or use a small dataset: a million rows take about 1 GB"
+        yield Finding("problem", "memory", f"{memory / 1e9:,.1f} GB available", advice)
+    else:
+        yield Finding("ok", "memory", f"{memory / 1e9:,.1f} GB available")
+
+
+def available_memory() -> int | None:
+    """Bytes that can be had without swapping, where the system tells (Linux)."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")), None)
+
+
+def _threads() -> Iterator[Finding]:
+    given = [f"{name}={os.environ[name]}" for name in THREADS if os.environ.get(name)]
+    advice = "" if given else "for several runs at once: OMP_NUM_THREADS=1"
+    yield Finding("ok", "threads", ", ".join(given) or "nothing set: a run uses all cores", advice)
+
+
+_LOOKS: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+    ("drawing", _drawing),
+    ("data cache", _data),
+    ("disk", _disk),
+    ("machine", _machine),
+    ("threads", _threads),
+    ("extras", _extras),
+)
+
+
+def _parser() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog="arb doctor",
+        description="Try everything a run needs and say what to do about what does not work. Each line is ok, missing "
+        "or problem; the exit status is 0 if `arb run` can do its job and 1 if not. What is optional may be missing.",
+    )

@@ -1,0 +1,56 @@
+"""The options that say what to run: the same for one run and for many, where a list may be given instead of a value."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NamedTuple
+
+from arb.errors import DataError
+
+LIST = "a list A,B,C: "
+
+
+class Option(NamedTuple):
+    """An option that names what to run."""
+
+    flags: tuple[str, ...]
+    default: str
+    help: str
+
+
+def subject() -> dict[str, Option]:
+    """Task, agent, strategy and seed, by their names."""
+    from arb.runs.strategies import STRATEGIES
+
+    strategies = "; ".join(f"{name}: {strategy.purpose}" for name, strategy in STRATEGIES.items())
+    return {
+        "task": Option(("-t", "--task"), "bundled:pendulum-random", "task, file or other source of past data"),
+        "agent": Option(("-a", "--agent"), "iql", "iql, calql, pex or famo2o"),
+        "strategy": Option(("-s", "--strategy"), "arb", strategies),
+        "seed": Option(("--seed",), "0", "the seed"),
+    }
+
+
+def add_subject(options: argparse.ArgumentParser, lists: tuple[str, ...] = (), **defaults: str) -> None:
+    """Add them, and environment and preset; `lists` are those that may be lists, `defaults` differ from a run's."""
+    from arb.runs.config import BUDGETS
+
+    for name, option in subject().items():
+        options.add_argument(
+            *option.flags,
+            default=defaults.get(name, option.default),
+            type=int if name == "seed" and name not in lists else str,
+            help=("a list A-B or A,B,C: " if name == "seed" else LIST) * (name in lists) + option.help,
+        )
+    options.add_argument(
+        "-e", "--env", default="", help="Gymnasium id, or my_module:MyEnv-v0, for data that does not say its own"
+    )
+    options.add_argument("-p", "--preset", default="demo", help=f"how much training: {', '.join(BUDGETS)}")
+
+
+def setting(text: str) -> tuple[str, str]:
+    """NAME=VALUE in two parts."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise DataError(f"{text!r} is no setting: write NAME=VALUE, e.g. schedule.online=50000")
+    return name, value

@@ -1,0 +1,128 @@
+"""`arb run`: pre-train on past experience, fine-tune in the environment, end in a picture."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arb.cli.options import add_subject, setting
+from arb.errors import DataError
+from arb.files import refuse_file
+from arb.runs.stopping import Interrupted, stoppable
+
+if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
+    from arb.runs.config import Config
+    from arb.runs.problem import Problem
+
+EXAMPLES = """
+examples:
+  arb run                                              the main job, on data that comes with the package
+  arb run --task hopper-medium-v2 --preset paper       a run of the paper (arb data fetch hopper-medium-v2 first)
+  arb run --agent calql --strategy naive --seed 3
+  arb run --task my.hdf5 --env my_module:MyEnv-v0      your data and your environment
+  arb run schedule.online=50000 replay.temperature=2 settings.expectile=0.8
+
+A run is a folder. The same command again continues an interrupted run, or shows the result of a finished one.
+Every setting can be given as NAME=VALUE; config.json in the folder lists them all.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command; 0 when done, 2 for a mistake in the command, 130 when stopped on request."""
+    options = parser().parse_intermixed_args(arguments)
+    try:
+        with stoppable("stopping: what is under way is finished and saved; once more to stop at once") as asked_to_stop:
+            _run(options, asked_to_stop)
+    except Interrupted as stopped:
+        print(f"\narb run: {stopped}", file=sys.stderr)
+        return 130
+    except OSError as problem:
+        print(
+            f"arb run: {problem}; what was saved before is kept, the same command goes on from there", file=sys.stderr
+        )
+        return 1
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    options = argparse.ArgumentParser(
+        prog="arb run", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_subject(options)
+    options.add_argument("-o", "--out", type=Path, help="folder of the run (runs/TASK-AGENT-STRATEGY-SEED)")
+    options.add_argument("--from", dest="source", type=Path, help="take the pre-training of another run's folder")
+    options.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events into the folder")
+    options.add_argument("--wandb", metavar="PROJECT", help="also log to Weights & Biases")
+    options.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="any setting, e.g. schedule.online=50000")
+    return options
+
+
+def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None:
+    from arb.progress import described, live_view
+    from arb.runs.config import configure
+    from arb.runs.folder import refuse_other_config
+    from arb.runs.loggers import with_loggers
+    from arb.runs.problem import Problem, family_of
+    from arb.runs.run import run
+
+    config = configure(
+        task=options.task,
+        env=options.env,
+        agent=options.agent,
+        strategy=options.strategy,
+        seed=options.seed,
+        budget=options.preset,
+        family=family_of(options.task, options.env),
+        overrides=dict(setting(text) for text in options.settings),
+    )
+    name = f"{Path(options.task.replace(':', '-')).stem}-{options.agent}-{options.strategy}-{options.seed}"
+    folder = options.out or Path("runs") / name
+    if options.source and not options.source.is_dir():
+        raise DataError(f"--from {options.source}: there is no such folder")
+    refuse_file(folder)
+    refuse_other_config(folder, config)
+    if not (folder / "DONE").exists():
+        problem = Problem.of(config)
+        _announce(config, problem, folder)
+        if asked_to_stop():
+            raise Interrupted("stopped before the first update; the same command starts it")
+        with live_view() as tell, with_loggers(tell, folder, options.tensorboard, options.wandb) as tell_all:
+            result = run(config, folder, tell=tell_all, problem=problem, pretraining=options.source, stop=asked_to_stop)
+    else:
+        result = run(config, folder)
+        print("finished before:")
+    print(f"pre-trained {described({'score': result.pretrained})}")
+    print(
+        f"fine-tuned  {described({'score': result.last})}; best {result.best:.1f}, "
+        f"{'lost' if result.drop > 0 else 'gained'} at the switch {abs(result.drop):.1f}"
+    )
+    print(f"picture     {folder / 'curve.png'}")
+
+
+def _announce(config: Config, problem: Problem, folder: Path) -> None:
+    from arb.envs import LIMIT
+    from arb.progress import duration
+    from arb.runs.estimate import TOO_SMALL, estimate
+
+    plan = config.schedule
+    print(
+        f"{config.agent} with {config.replay.strategy} on {config.task} ({problem.env}), seed {config.seed}\n"
+        f"{plan.pretrain:,} updates offline on {len(problem.dataset['rewards']):,} steps, "
+        f"then {plan.online:,} steps online; results in {folder}"
+    )
+    if config.replay.strategy == "top_n" and config.replay.keep >= len(problem.dataset["rewards"]):
+        print(f"top_n keeps all of that, as naive does: replay.keep={config.replay.keep} is no less")
+    if problem.unlimited:
+        print(f"{problem.env} sets no limit to its episodes: they end after {LIMIT:,} steps")
+    if plan.pretrain + plan.online < TOO_SMALL:
+        return
+    cost = estimate(config, problem)
+    print(
+        f"at {cost.updates_per_second:.0f} updates and {cost.steps_per_second:.0f} steps per second: "
+        f"about {duration(cost.seconds)} and {cost.memory / 1e9:.1f} GB of memory",
+        flush=True,
+    )

@@ -1,0 +1,72 @@
+"""Mistakes in what a caller handed over, said in one line."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterable
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+class DataError(ValueError):
+    """Data that cannot be used: the message says what is wrong, where, and what to do."""
+
+
+def refuse_non_finite(name: str, column: Array, first_row: int = 0) -> None:
+    """Raise a `DataError` that names the first row in which a float column is nan or infinite."""
+    if column.dtype.kind not in "fc" or np.isfinite(column).all():
+        return
+    row = int(np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(1))[0])
+    raise DataError(
+        f"{name} has a value that is not finite in row {first_row + row}: {_shown(column[row])}; "
+        "repair or drop that row before handing the data over"
+    )
+
+
+def refuse_out_of_bounds(name: str, action: Array, low: Array, high: Array) -> None:
+    """Raise a `DataError` that names the first row whose action leaves its bounds."""
+    outside = (action < low) | (action > high)
+    if not outside.any():
+        return
+    row = int(np.flatnonzero(outside.reshape(len(action), -1).any(1))[0])
+    raise DataError(
+        f"{name} leaves the bounds [{_shown(low)}, {_shown(high)}] in row {row}: {_shown(action[row])}; "
+        "clip the actions, or rescale them to the action space the policy uses"
+    )
+
+
+def refuse_unknown_choices(settings: Any) -> None:
+    """Raise a `DataError` for a field of a dataclass that must be one of a few words (`Literal`) and is not."""
+    for name, hint in get_type_hints(type(settings)).items():
+        parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
+        value = getattr(settings, name)
+        if words and not (value is None and types.NoneType in parts):
+            refuse_unknown_word(f"{name} of {type(settings).__name__}", value, words)
+
+
+def refuse_unknown_word(name: str, word: Any, known: Iterable[str]) -> None:
+    """Raise a `DataError` unless the word is one of those known.
+
+    >>> refuse_unknown_word("likelihood", "densty", ("standard", "density"))
+    Traceback (most recent call last):
+    arb.errors.DataError: likelihood must be 'standard' or 'density', not 'densty' (did you mean 'density'?)
+    """
+    known = list(known)
+    if word not in known:
+        raise DataError(f"{name} must be {' or '.join(map(repr, known))}, not {word!r}{near(word, known)}")
+
+
+def near(name: Any, known: Iterable[str]) -> str:
+    """A question to append to a complaint: the nearest of the known names, if one is near."""
+    nearest = difflib.get_close_matches(str(name), list(known), n=1)
+    return f" (did you mean {nearest[0]!r}?)" if nearest else ""
+
+
+def _shown(value: Any) -> str:
+    return np.array2string(np.asarray(value), precision=4, threshold=8, separator=", ")

@@ -1,0 +1,113 @@
+"""The one door to the disk: files appear whole or not at all, and nothing that is read is executed.
+
+Every file is written under a temporary name and renamed. Arrays are stored without pickle, everything else as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arb.errors import DataError
+
+Arrays = dict[str, NDArray[Any]]
+
+_HEADER = "header.json"
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, moved there at the end of the block, removed if the block fails.
+
+    The content is on disk before the name is, so that not even a power cut leaves half a file under it. Folders above
+    are made where they are missing; the temporary name ends like the real one, for writers that go by the ending.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    try:
+        yield temporary
+        to_disk(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def refuse_file(folder: Path) -> None:
+    """Refuse a place for a folder where there is a file, or that lies below one."""
+    there = next((path for path in (folder, *folder.parents) if path.exists()), None)
+    if there is not None and not there.is_dir():
+        raise DataError(f"{there} is a file, no folder: choose another with --out")
+
+
+def write_text(path: Path, text: str) -> None:
+    """A small text file, whole or not at all."""
+    with whole(path) as unfinished:
+        unfinished.write_text(text)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file."""
+    return json.loads(path.read_text())
+
+
+def to_disk(path: Path) -> None:
+    """Wait until a file or folder has left the system's memory for the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Arrays by name; one that would need a pickle is refused."""
+    columns: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
+    for name, column in columns.items():
+        if column.dtype.hasobject:
+            raise TypeError(f"{path}: {name} holds Python objects, not numbers")
+    with whole(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **columns)
+
+
+def flattened(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Named groups as one dict, with keys `group/name`.
+
+    >>> flattened({"a": {"x": 1}, "b": {"x": 2, "y": 3}})
+    {'a/x': 1, 'b/x': 2, 'b/y': 3}
+    """
+    return {f"{part}/{key}": value for part, group in parts.items() for key, value in group.items()}
+
+
+def grouped(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The inverse of `flattened`; what belongs to no group is passed over."""
+    parts: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        part, slash, key = name.partition("/")
+        if slash:
+            parts.setdefault(part, {})[key] = value
+    return parts
+
+
+def write_state(path: str | os.PathLike[str], header: Mapping[str, Any], parts: Mapping[str, Arrays]) -> None:
+    """Write a header (anything JSON can hold) and named groups of arrays to one .npz file, replacing it at once."""
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    with whole(Path(path)) as unfinished, unfinished.open("wb") as file:
+        np.savez(file, allow_pickle=False, **{_HEADER: text, **flattened(parts)})
+
+
+def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Arrays]]:
+    """Read what `write_state` wrote."""
+    try:
+        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            header = json.loads(file[_HEADER].tobytes())
+            return header, grouped(file)
+    except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is not a saved replay buffer, or is damaged: {error}") from None

@@ -1,0 +1,117 @@
+"""Algorithm 1 of the paper, as two generators.
+
+Both yield after every chunk of work, so that whoever drives them can log, evaluate and save in between; both can start
+in the middle. All randomness of a chunk is either in the buffer's and the collector's generators, which their states
+hold, or derived from the step at which the chunk starts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from arb.agents.learn import ROWS_PER_CALL, NotFiniteError, learn, on_host, scores
+from arb.buffer.likelihood import Likelihood
+from arb.buffer.replay import ReplayBuffer
+from arb.runs.collector import Collector
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How much of everything; the defaults are the paper's."""
+
+    pretrain: int = 1_000_000
+    """Updates before the first step in the environment."""
+    online: int = 1_000_000
+    """Steps in the environment."""
+    collect: int = 1000
+    """d_update: steps between two blocks of updates; the policy is fixed meanwhile."""
+    updates: int = 1000
+    """N_update: updates in a block."""
+    refresh: int = 1000
+    """d_weight: steps between two refreshes of the weights."""
+    batch: int = 256
+
+
+class Progress(NamedTuple):
+    """Where training stands after a chunk."""
+
+    step: int
+    """Updates while pre-training, environment steps while fine-tuning."""
+    agent: Any
+    metrics: dict[str, float]
+    """Of the updates, as means over the chunk."""
+    replay: dict[str, float]
+    """Of the buffer, and the mean raw return of the episodes that ended; empty while pre-training."""
+
+
+def pretrain(agent: Any, buffer: ReplayBuffer, key: jax.Array, plan: Schedule, done: int = 0) -> Iterator[Progress]:
+    """Phase 1: updates on batches drawn evenly from the dataset."""
+    for start in range(done, plan.pretrain, plan.updates):
+        updates = min(plan.updates, plan.pretrain - start)
+        place = _Place(start, "of the run (pretrain phase)")
+        agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), place)
+        yield Progress(start + updates, agent, metrics, {})
+
+
+def finetune(
+    agent: Any,
+    buffer: ReplayBuffer,
+    collector: Collector,
+    key: jax.Array,
+    plan: Schedule,
+    likelihood: Likelihood = "standard",
+    done: int = 0,
+) -> Iterator[Progress]:
+    """Phase 2: collect with the current policy, refresh the weights, update; the first draw comes after a refresh."""
+    for start in range(done, plan.online, plan.collect):
+        steps = min(plan.collect, plan.online - start)
+        returns = collector.collect(on_host(agent.actor), buffer, steps)
+        if start == 0 or (start + steps) // plan.refresh > start // plan.refresh:
+            buffer.refresh(partial(scores, agent, likelihood=likelihood), chunk=ROWS_PER_CALL)
+        updates = round(plan.updates * steps / plan.collect)
+        done_before = plan.pretrain + start // plan.collect * plan.updates
+        place = _Place(done_before, f"of the run (online phase, after {start + steps:,} steps)")
+        agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), place)
+        collected = {"collected_return": float(np.mean(returns)) if returns else math.nan}
+        yield Progress(start + steps, agent, metrics, collected | buffer.stats())
+
+
+class _Place(NamedTuple):
+    """Where in a run a block of updates is."""
+
+    before: int
+    """Updates of the run before it."""
+    name: str
+
+    def of(self, error: NotFiniteError, update: int, agent: Any) -> NotFiniteError:
+        """The same error, told from the start of the run."""
+        return NotFiniteError(error.loss, self.before + update, agent, self.name)
+
+
+def _update(
+    agent: Any, buffer: ReplayBuffer, updates: int, batch: int, key: jax.Array, place: _Place
+) -> tuple[Any, dict[str, float]]:
+    """Updates in compiled calls as long as the strategy's weights stay valid; the mean of each metric."""
+    total: dict[str, float] = {}
+    for first in range(0, updates, max(1, min(buffer.sampler.ahead, updates))):
+        n = min(buffer.sampler.ahead, updates - first)
+        rows = buffer.draw((n, batch))
+        try:
+            agent, metrics = learn(agent, buffer.take(rows), jax.random.fold_in(key, first))
+        except NotFiniteError as error:
+            raise place.of(error, first + error.update, error.agent) from None
+        if buffer.sampler.ahead == 1:
+            try:
+                buffer.sampler.train(rows[0], buffer.take, buffer.draws)
+            except NotFiniteError as error:  # of the ratio; the agent itself is sound
+                raise place.of(error, first, agent) from None
+        for name, value in metrics.items():
+            total[name] = total.get(name, 0.0) + value * n / updates
+    return agent, total

@@ -1,0 +1,143 @@
+"""What is done to states and rewards before an algorithm sees them: fitted once, applied to file and environment alike.
+
+Scores never pass through here: they are computed on raw rewards (`arb.tasks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arb.data.columns import Dataset, episode_returns
+
+Floats = NDArray[np.float32]
+EPSILON = 1e-3
+"""Added to standard deviations (CORL), so that a column that never moves stays finite."""
+RETURN_RANGE = 1000.0
+"""Scaled locomotion rewards make the returns of the dataset span this much (IQL's convention)."""
+_CHUNK = 1 << 16
+
+
+class Rule(NamedTuple):
+    """How to fit: whether to normalise states, and rewards `scale * r + shift`, the scale perhaps from the returns."""
+
+    states: bool = True
+    scale: float = 1.0
+    shift: float = 0.0
+    by_return_range: bool = False
+
+
+# algorithm and family of tasks, as the paper's release has it (and IQL's and Cal-QL's own for AntMaze)
+RULES: Mapping[tuple[str, str], Rule] = {
+    ("iql", "locomotion"): Rule(),
+    ("pex", "locomotion"): Rule(by_return_range=True),
+    ("famo2o", "locomotion"): Rule(),
+    ("calql", "locomotion"): Rule(),
+    ("iql", "antmaze"): Rule(shift=-1.0),
+    ("pex", "antmaze"): Rule(shift=-1.0),
+    ("famo2o", "antmaze"): Rule(shift=-1.0),
+    ("calql", "antmaze"): Rule(states=False, scale=10.0, shift=-5.0),
+}
+
+
+def rule_for(algorithm: str, family: str) -> Rule:
+    """The rule of the table; a task of one's own is shaped like locomotion, whose rewards are dense as well."""
+    return RULES.get((algorithm, family), RULES.get((algorithm, "locomotion"), Rule()))
+
+
+@dataclass(frozen=True)
+class Shaping:
+    """The fitted map. `mean` and `std` are None where states are left alone."""
+
+    mean: Floats | None = None
+    std: Floats | None = None
+    scale: float = 1.0
+    shift: float = 0.0
+
+    def observations(self, obs: ArrayLike) -> Floats:
+        """One observation, or any stack of them, as float32."""
+        raw = np.asarray(obs, np.float32)
+        if self.mean is None or self.std is None:
+            return raw
+        return (raw - self.mean) / self.std
+
+    def rewards(self, rewards: ArrayLike) -> Floats:
+        """One reward, or any stack of them, as float32."""
+        return np.asarray(self.scale * np.asarray(rewards, np.float64) + self.shift, np.float32)
+
+    def dataset(self, columns: Mapping[str, Any]) -> Dataset:
+        """A dataset as the algorithm sees it; columns that do not change are shared, not copied."""
+        shaped = dict(columns)
+        shaped["rewards"] = self.rewards(columns["rewards"])
+        for name in ("observations", "next_observations"):
+            if name in columns and self.mean is not None:
+                shaped[name] = self.observations(columns[name])
+        return shaped
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for a checkpoint or a record; exact."""
+        lists = {
+            name: None if part is None else part.tolist() for name, part in (("mean", self.mean), ("std", self.std))
+        }
+        return {**lists, "scale": self.scale, "shift": self.shift}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Shaping:
+        """The inverse of `to_dict`."""
+        mean, std = (None if saved[name] is None else np.asarray(saved[name], np.float32) for name in ("mean", "std"))
+        return cls(mean, std, float(saved["scale"]), float(saved["shift"]))
+
+
+def fit(rule: Rule, columns: Mapping[str, Any]) -> Shaping:
+    """Fit a rule to a dataset, once and for all."""
+    mean = std = None
+    if rule.states and not isinstance(columns["observations"], Mapping):
+        mean, std = moments(columns["observations"])
+        std = std + np.float32(EPSILON)
+    scale = rule.scale * (return_scale(columns) if rule.by_return_range else 1.0)
+    return Shaping(mean, std, scale, rule.shift)
+
+
+def moments(observations: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Mean and (population) standard deviation per column, accumulated in double precision, a block at a time."""
+    blocks = [observations[start : start + _CHUNK] for start in range(0, len(observations), _CHUNK)]
+    mean = sum(block.sum(0, dtype=np.float64) for block in blocks) / len(observations)
+    squares = sum(((block - mean) ** 2).sum(0) for block in blocks)
+    return np.asarray(mean, np.float32), np.asarray(np.sqrt(squares / len(observations)), np.float32)
+
+
+def return_scale(columns: Mapping[str, Any]) -> float:
+    """1000 over the distance from the worst to the best return, of true episodes (CORL's scan drifts across ends)."""
+    returns = episode_returns(columns)
+    span = float(returns.max() - returns.min())
+    if span == 0.0:
+        raise ValueError("rewards cannot be scaled by the range of returns: every episode of the dataset has the same")
+    return RETURN_RANGE / span
+
+
+class Shaped(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Observations and rewards through a `Shaping`; `info["raw_reward"]` is what scores are made of."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], shaping: Shaping) -> None:
+        super().__init__(env)
+        self.shaping = shaping
+        space = env.observation_space
+        if isinstance(space, gymnasium.spaces.Box):
+            self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, space.shape, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset, and shape the first observation."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self.shaping.observations(obs), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step, and shape what comes back."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        raw = float(reward)
+        shaped = float(self.shaping.rewards(raw))
+        return self.shaping.observations(obs), shaped, terminated, truncated, {**info, "raw_reward": raw}

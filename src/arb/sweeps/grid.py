@@ -1,0 +1,178 @@
+"""A grid: tasks × agents × strategies × seeds × any leaves of the configuration, as cells with a folder each."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from arb.errors import DataError
+from arb.runs.config import Config, configure, flat
+from arb.runs.problem import family_of
+from arb.runs.strategies import STRATEGIES
+
+LONGEST_NAME = 120
+"""Characters of a folder's name; a longer one ends in a hash instead."""
+
+
+class Cell(NamedTuple):
+    """One run of a grid, and its folder below that of the sweep."""
+
+    folder: str
+    config: Config
+
+
+def grid(
+    tasks: Iterable[str],
+    agents: Iterable[str] = ("iql",),
+    strategies: Iterable[str] = ("arb",),
+    seeds: Iterable[int] = (0,),
+    leaves: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    env: str = "",
+    budget: str = "demo",
+    overrides: Mapping[str, Any] | None = None,
+) -> list[Cell]:
+    """All combinations, in order; a leaf of replay varies only where the strategy reads it.
+
+    >>> [cell.folder for cell in grid(["hopper-medium-v2"], strategies=["naive", "arb"],
+    ...                               leaves={"replay.temperature": [0.5, 2]})]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    ['hopper-medium-v2/iql/naive/seed-0',
+     'hopper-medium-v2/iql/arb-replay.temperature=0.5/seed-0',
+     'hopper-medium-v2/iql/arb-replay.temperature=2.0/seed-0']
+
+    Args:
+        tasks: tasks, files or other sources of past data.
+        agents: algorithms.
+        strategies: replay strategies.
+        seeds: seeds.
+        leaves: values to try by leaf, e.g. `{"replay.temperature": [0.5, 2]}`; they become part of the folders' names.
+        env: Gymnasium id, for data that does not say its own.
+        budget: how much training.
+        overrides: one value by leaf, for all cells; no part of the names.
+    """
+    axes, strategies = dict(sorted((leaves or {}).items())), list(strategies)
+    _refuse_leaves_without_reader(axes, strategies)
+    cells: dict[str, Cell] = {}
+    for task, agent, strategy in itertools.product(tasks, agents, strategies):
+        read = {leaf: values for leaf, values in axes.items() if _reads(strategy, leaf)}
+        for values in itertools.product(*read.values()):
+            given = dict(zip(read, values, strict=True))
+            for seed in seeds:
+                config = configure(
+                    task=task,
+                    env=env,
+                    agent=agent,
+                    strategy=strategy,
+                    seed=seed,
+                    budget=budget,
+                    family=family_of(task, env),
+                    overrides={**(overrides or {}), **given},
+                )
+                cell = Cell(_folder(config, read), config)
+                if cells.setdefault(cell.folder, cell) != cell:
+                    raise DataError(f"two different runs would be kept in {cell.folder}: give them different leaves")
+    return list(cells.values())
+
+
+def pieces(text: str) -> list[str]:
+    """A list as it is written on the command line: commas separate, but not inside brackets or quotes.
+
+    >>> pieces("(-12,7),(-9,7)")
+    ['(-12,7)', '(-9,7)']
+    """
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        else:
+            depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    parts = [part.strip() for part in parts]
+    if depth or quote or not all(parts):
+        raise DataError(f"{text!r} is no list: write A,B,C, and a tuple in brackets, e.g. replay.clip='(-12,7),(-9,7)'")
+    return parts
+
+
+def seed_range(text: str) -> list[int]:
+    """Seeds as they are written on the command line.
+
+    >>> seed_range("0-2,7")
+    [0, 1, 2, 7]
+    """
+    seeds: list[int] = []
+    for part in pieces(text):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if not match or (match[2] and int(match[2]) < int(match[1])):
+            raise DataError(f"{part!r} is no seed: write e.g. 3, or 0-3, or 0,2,5-7")
+        seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return list(dict.fromkeys(seeds))
+
+
+def label(config: Config) -> str:
+    """The task of a run as a folder's name: no other task has the same."""
+    return _named(config.task)
+
+
+def _reads(strategy: str, leaf: str) -> bool:
+    group, _, name = leaf.partition(".")
+    known = strategy in STRATEGIES and name in {name for s in STRATEGIES.values() for name in s.reads}
+    return not (group == "replay" and known) or name in STRATEGIES[strategy].reads
+
+
+def _refuse_leaves_without_reader(leaves: Iterable[str], strategies: Sequence[str]) -> None:
+    for leaf in leaves:
+        if not any(_reads(strategy, leaf) for strategy in strategies):
+            name = leaf.partition(".")[2]
+            readers = [strategy for strategy, row in STRATEGIES.items() if name in row.reads]
+            raise DataError(f"{leaf} is read by {', '.join(readers)} alone, which is not among the strategies")
+        if leaf in ("task", "agent", "seed", "replay.strategy"):
+            raise DataError(f"{leaf} has an option of its own: --{leaf.rpartition('.')[2]}")
+
+
+def _folder(config: Config, leaves: Iterable[str]) -> str:
+    values = flat(config)
+    parts = [config.replay.strategy, *(f"{leaf}={_text(values[leaf])}" for leaf in leaves)]
+    name = "-".join(parts)
+    if len(name) > LONGEST_NAME:
+        name = f"{config.replay.strategy}-{_hash(name)}"
+    return "/".join((label(config), config.agent, name, f"seed-{config.seed}"))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"({','.join(map(_text, value))})"
+    return _named(value) if isinstance(value, str) else str(value)
+
+
+def _named(text: str) -> str:
+    """A text that a file system takes; where that loses something, a hash tells it from its like."""
+    plain = text.replace(":", "-", 1)
+    if re.fullmatch(r"[\w.+=(),-]+", plain) and not re.search(r"\.(hdf5|h5|npz)$", plain) and plain[0] != ".":
+        return plain
+    stem = re.sub(r"[^\w.+=(),-]+", "-", re.sub(r"\.(hdf5|h5|npz)$", "", text.rstrip("/").rpartition("/")[2]))
+    return f"{stem.strip('.-') or 'data'}-{_hash(text)[:8]}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def counted(cells: Sequence[Cell]) -> Iterator[str]:
+    """A line per task and agent: how many strategies or variants, and seeds."""
+    groups: dict[tuple[str, str], set[tuple[str, int]]] = {}
+    for cell in cells:
+        *_, variant, _ = cell.folder.split("/")
+        groups.setdefault((cell.config.task, cell.config.agent), set()).add((variant, cell.config.seed))
+    for (task, agent), found in groups.items():
+        variants = list(dict.fromkeys(variant for variant, _ in sorted(found)))
+        seeds = sorted({seed for _, seed in found})
+        yield f"  {task}  {agent}  {', '.join(variants)}  seeds {', '.join(map(str, seeds))}"

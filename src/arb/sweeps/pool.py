@@ -1,0 +1,165 @@
+"""Local workers: one process per core, each born on its core, restarted when it dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Any
+
+from arb.sweeps.worker import Answer, Order
+
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def cores() -> list[int]:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))  # a system without pinning: single-threaded workers, but not pinned
+
+
+class Worker:
+    """The other end of an `arb.sweeps.worker`; answers arrive in a queue, with None at the end."""
+
+    def __init__(self, core: int):
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        environment = os.environ | dict.fromkeys(_ONE_THREAD, "1")
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        with on_core(core):  # a child is born where its parent stands, before it imports anything
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "arb.sweeps.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env=environment,
+                text=True,
+                start_new_session=True,  # Ctrl-C is for the one who gives the orders
+            )
+
+    def order(self, order: Order) -> None:
+        """Give an order; one to a dead worker is lost, as its answers will show."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(order) + "\n")
+            self.process.stdin.flush()
+
+    def answers(self) -> Iterator[Answer]:
+        """What it says, until it is gone."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            yield json.loads(line)
+
+    def death(self) -> Answer:
+        """The last answer of one that is gone, given in its stead."""
+        status = self.process.wait()
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        self._log.seek(0)
+        last = self._log.read().decode(errors="replace").strip()
+        hint = " (out of memory?)" if status == -signal.SIGKILL else ""
+        return {"answer": "failed", "reason": f"its worker process {how}{hint}", "traceback": last[-4000:]}
+
+    def stop(self) -> None:
+        """Ask it to save and stop."""
+        self.process.terminate()
+
+    def close(self) -> None:
+        """End it at once, if it has not ended."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self._log):
+            with suppress(BrokenPipeError):
+                if stream is not None:
+                    stream.close()
+
+
+class Pool:
+    """Seats for workers, one to a core; they start when they are needed."""
+
+    def __init__(self, workers: int | None = None):
+        self._cores = cores()
+        self._seats: list[Worker | None] = [None] * (workers or len(self._cores))
+        self._ears: dict[int, threading.Thread] = {}
+        self._keys: dict[int, Hashable] = {}
+        self._heard: queue.Queue[tuple[int, Worker, Answer | None]] = queue.Queue()
+        self._stopping = False
+
+    @property
+    def size(self) -> int:
+        """How many jobs it does at a time."""
+        return len(self._seats)
+
+    def seats(self) -> list[int]:
+        """Seats that are free, those with a worker first."""
+        free = [seat for seat in range(len(self._seats)) if seat not in self._keys]
+        return sorted(free, key=lambda seat: self._seats[seat] is None)
+
+    def give(self, seat: int, key: Hashable, order: Order) -> None:
+        """Let the worker of a seat do something; its answers will come with the key."""
+        worker = self._seats[seat]
+        if worker is None:
+            worker = self._seats[seat] = Worker(self._cores[seat % len(self._cores)])
+            self._ears[seat] = threading.Thread(target=self._listen, args=(seat, worker), daemon=True)
+            self._ears[seat].start()
+        self._keys[seat] = key
+        worker.order(order)
+
+    def hear(self, timeout: float) -> list[tuple[Any, Answer]]:
+        """Answers that have come, waiting a little for the first; a worker that died has failed."""
+        found: list[tuple[Any, Answer]] = []
+        with suppress(queue.Empty):
+            while True:
+                seat, worker, answer = self._heard.get(timeout=0 if found else timeout)
+                if answer is None:
+                    answer = worker.death()
+                    worker.close()
+                    self._seats[seat] = None
+                    if self._stopping:
+                        answer = {"answer": "stopped", "reason": "stopped before it began"}
+                if seat not in self._keys:
+                    continue
+                key = self._keys[seat]
+                if answer["answer"] != "told":
+                    del self._keys[seat]
+                found.append((key, answer))
+        return found
+
+    def stop(self) -> None:
+        """Ask all to save and stop."""
+        self._stopping = True
+        for worker in filter(None, self._seats):
+            worker.stop()
+
+    def close(self) -> None:
+        """End all of them."""
+        for seat, worker in enumerate(self._seats):
+            if worker is not None:
+                worker.process.kill()
+                self._ears[seat].join()  # hears the end of its pipe, which only then may be closed
+                worker.close()
+
+    def _listen(self, seat: int, worker: Worker) -> None:
+        for answer in worker.answers():
+            self._heard.put((seat, worker, answer))
+        self._heard.put((seat, worker, None))
+
+
+@contextmanager
+def on_core(core: int) -> Iterator[None]:
+    """Stand on one core inside the block, where the system can pin."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,113 @@
+"""Which job next: pre-trainings first, as others wait for them, then the runs that share them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from arb.runs.pretrained import deciding_leaves
+from arb.sweeps.grid import Cell
+
+
+@dataclass(frozen=True)
+class Job:
+    """A pre-training that a group of cells shares, named after its first cell, or the run of one cell."""
+
+    kind: Literal["pretrain", "run"]
+    cell: Cell
+    group: str
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        if self.kind == "run":
+            return self.cell.folder
+        task, agent, *_, seed = self.cell.folder.split("/")
+        return f"{task}/{agent}/{seed}"
+
+    @property
+    def likeness(self) -> tuple[str, str, str]:
+        """Jobs alike in this need the same compiled code, so one worker does them faster in a row."""
+        return self.cell.config.agent, self.cell.config.task, self.kind
+
+
+class Failure(NamedTuple):
+    """Why a job did not succeed."""
+
+    reason: str
+    traceback: str = ""
+    final: bool = False
+    """Whether another attempt would fail by the same, as by data that cannot be used."""
+
+
+def group_of(cell: Cell) -> str:
+    """A name for the pre-training of a cell; cells of the same name share it."""
+    return hashlib.sha256(json.dumps(deciding_leaves(cell.config), sort_keys=True).encode()).hexdigest()[:24]
+
+
+class Roster:
+    """The jobs of a sweep, and what became of them.
+
+    A run becomes ready when the pre-training of its group is done. A job that fails is ready again until it has
+    failed more than `retry` times, or by a reason that stays; a pre-training that has failed for good takes the runs of
+    its group with it.
+    """
+
+    def __init__(self, cells: Iterable[Cell], retry: int = 1):
+        self.retry = retry
+        self.done: list[Job] = []
+        self.failed: dict[Job, Failure] = {}
+        self.running: list[Job] = []
+        self._attempts: dict[Job, int] = {}
+        self._waiting: dict[str, list[Job]] = {}
+        for cell in cells:
+            group = group_of(cell)
+            self._waiting.setdefault(group, []).append(Job("run", cell, group))
+        groups = sorted(self._waiting.values(), key=lambda jobs: -len(jobs))  # the longest queue first; else in order
+        self._ready = [Job("pretrain", jobs[0].cell, jobs[0].group) for jobs in groups]
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do."""
+        return not (self._ready or self.running or self._waiting)
+
+    @property
+    def waiting(self) -> int:
+        """Runs that have not begun."""
+        return sum(map(len, self._waiting.values())) + sum(job.kind == "run" for job in self._ready)
+
+    def next(self, like: tuple[str, str, str] | None = None) -> Job | None:
+        """A job to begin now, of the most urgent kind, if possible like the one that a worker did before."""
+        if not self._ready:
+            return None
+        urgent = [job for job in self._ready if job.kind == "pretrain"] or self._ready
+        job = next((job for job in urgent if like is not None and job.likeness[:2] == like[:2]), urgent[0])
+        self._ready.remove(job)
+        self.running.append(job)
+        return job
+
+    def finish(self, job: Job) -> None:
+        """A job has succeeded."""
+        self.running.remove(job)
+        if job.kind == "pretrain":
+            self._ready += self._waiting.pop(job.group)
+        else:
+            self.done.append(job)
+
+    def fail(self, job: Job, failure: Failure) -> list[Job]:
+        """A job has failed: the runs that are thereby lost, none if it is to be tried again."""
+        self.running.remove(job)
+        self._attempts[job] = self._attempts.get(job, 0) + 1
+        if self._attempts[job] <= self.retry and not failure.final:
+            self._ready.append(job)
+            return []
+        if job.kind == "run":
+            lost = [job]
+        else:
+            lost = self._waiting.pop(job.group)
+            failure = failure._replace(reason=f"its pre-training failed: {failure.reason}")
+        self.failed |= dict.fromkeys(lost, failure)
+        return lost

@@ -1,0 +1,113 @@
+"""A worker: a process on one core that takes orders, one JSON object per line, and answers in the same way.
+
+It is started on its core, so that XLA, which looks once how many cores there are, never splits a sum: that makes the
+bytes of a run the same in a pool, on Ray, and alone on one core.
+
+An order names its `kind` and a `config`; `run` and `pretrain` a `folder` and a `cache` as well, perhaps the `data` to
+read instead of what the configuration names, and `seconds` after which to save and stop. Answers are `told` with its
+progress, and at last `done`, `stopped` or `failed`, the last with `final` where another attempt would fail alike. When
+its input ends, whoever gave the orders is gone: it saves and stops.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Order = Mapping[str, Any]
+Answer = dict[str, Any]
+Say = Callable[[Answer], None]
+
+
+def main() -> None:
+    """Take orders until there are no more."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else is printed must not get between the answers
+
+    def say(answer: Answer) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+    orders: queue.Queue[Order | None] = queue.Queue()
+    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    while (order := orders.get()) is not None:
+        say(obey(order, say))
+
+
+def obey(order: Order, say: Say) -> Answer:
+    """Do what an order says; the last answer to it."""
+    from arb.runs.config import from_flat
+    from arb.runs.problem import Problem
+    from arb.runs.stopping import Interrupted
+
+    try:
+        config = from_flat(order["config"])
+        problem = Problem.of(config, order.get("data"))
+        return {"answer": "done", **_KINDS[order["kind"]](config, problem, order, say)}
+    except Interrupted as stopped:
+        return {"answer": "stopped", "reason": str(stopped)}
+    except Exception as failure:
+        said = " ".join(str(failure).split())
+        explained = _explains_itself(failure)
+        reason = said if explained else f"{type(failure).__name__}: {said}"
+        return {"answer": "failed", "reason": reason, "traceback": traceback.format_exc(), "final": explained}
+
+
+def _run(config: Any, problem: Any, order: Order, say: Say) -> Answer:
+    from arb.runs.run import run
+
+    result = run(config, order["folder"], tell=_teller(order, say), cache=Path(order["cache"]), problem=problem)
+    return {"score": result.last}
+
+
+def _pretrain(config: Any, problem: Any, order: Order, say: Say) -> Answer:
+    from arb.runs.run import pretrain_for
+
+    kept = pretrain_for(config, Path(order["folder"]), Path(order["cache"]), tell=_teller(order, say), problem=problem)
+    return {"kept": kept.name}
+
+
+def _estimate(config: Any, problem: Any, _order: Order, _say: Say) -> Answer:
+    from arb.runs.estimate import estimate
+
+    return {"estimate": list(estimate(config, problem))}
+
+
+_KINDS = {"run": _run, "pretrain": _pretrain, "estimate": _estimate}
+
+
+def _teller(order: Order, say: Say) -> Callable[[str, int, int, dict[str, float]], None]:
+    until = time.monotonic() + order.get("seconds", float("inf"))
+
+    def tell(phase: str, step: int, total: int, figures: dict[str, float]) -> None:
+        say({"answer": "told", "phase": phase, "step": step, "total": total, "figures": figures})
+        if time.monotonic() > until:
+            signal.raise_signal(signal.SIGTERM)  # the run hears it at the end of this very chunk
+
+    return tell
+
+
+def _explains_itself(failure: Exception) -> bool:
+    from arb.errors import DataError
+
+    return isinstance(failure, DataError)
+
+
+def _listen(orders: queue.Queue[Order | None]) -> None:
+    for line in sys.stdin:
+        orders.put(json.loads(line))
+    orders.put(None)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Grids, their names, and what is refused before anything starts."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arb import DataError
+from arb.cli.sweep import main
+from arb.runs.config import configure, flat, from_flat
+from arb.sweeps.grid import grid, pieces, seed_range
+from arb.sweeps.refusals import refuse_hopeless, refuse_unknown
+
+TASK = "hopper-medium-v2"
+
+
+def test_a_grid_is_a_product_in_order():
+    cells = grid(["a.npz", "b.npz"], ["iql", "calql"], ["naive", "arb"], [0, 5])
+    assert len(cells) == 16
+    assert [cell.config.seed for cell in cells[:2]] == [0, 5]
+    assert {(c.config.task, c.config.agent, c.config.replay.strategy) for c in cells} == set(
+        itertools.product(["a.npz", "b.npz"], ["iql", "calql"], ["naive", "arb"])
+    )
+
+
+def test_a_leaf_varies_only_where_the_strategy_reads_it():
+    leaves = {"replay.temperature": ["0.1", "2"], "schedule.online": ["500"]}
+    folders = [cell.folder for cell in grid([TASK], ["iql"], ["naive", "arb"], leaves=leaves)]
+    assert folders == [
+        f"{TASK}/iql/naive-schedule.online=500/seed-0",
+        f"{TASK}/iql/arb-replay.temperature=0.1-schedule.online=500/seed-0",
+        f"{TASK}/iql/arb-replay.temperature=2.0-schedule.online=500/seed-0",
+    ]
+
+
+def test_values_that_are_equal_are_one_run():
+    assert len(grid([TASK, TASK], leaves={"replay.temperature": ["2", "2.0", "2.00"]})) == 1
+
+
+def test_tuples_are_values_of_a_list():
+    cells = grid([TASK], leaves={"replay.clip": pieces("(-12,7),(-9,7)")})
+    assert [cell.config.replay.clip for cell in cells] == [(-12, 7), (-9, 7)]
+    assert cells[1].folder == f"{TASK}/iql/arb-replay.clip=(-9,7)/seed-0"
+
+
+def test_the_paper_s_settings_of_the_family_are_taken():
+    maze, stand_in, hopper = grid(["antmaze-umaze-v2", "stand-in:antmaze-umaze-v2", TASK])
+    assert maze.config.settings == stand_in.config.settings
+    assert maze.config.settings.expectile == 0.9
+    assert hopper.config.settings.expectile == 0.7
+    assert stand_in.folder.startswith("stand-in-antmaze-umaze-v2/")
+
+
+NAMES = st.text("ab/:.-_ ()é", min_size=1, max_size=8)
+
+
+@given(st.lists(NAMES, min_size=2, max_size=6, unique=True))
+def test_different_tasks_never_share_a_folder(tasks):
+    cells = grid([task + ".npz" for task in tasks])
+    assert len({cell.folder for cell in cells}) == len(tasks)
+    for cell in cells:
+        parts = cell.folder.split("/")
+        assert len(parts) == 4
+        assert all(part and part[0] != "." for part in parts)
+
+
+@given(st.dictionaries(st.sampled_from(["hidden", "expectile", "temperature"]), st.none(), max_size=3), st.data())
+def test_a_configuration_comes_back_from_its_leaves(names, data):
+    values = {"hidden": (8, 4), "expectile": 0.3, "temperature": data.draw(st.floats(0.1, 9.0))}
+    config = configure(strategy="arb", overrides={f"settings.{name}": values[name] for name in names}, budget="paper")
+    assert from_flat(flat(config)) == config
+
+
+def test_long_names_end_in_a_hash_and_stay_apart():
+    leaves = {f"schedule.{name}": ["100"] for name in ("pretrain", "online", "collect", "updates", "refresh", "batch")}
+    cells = grid([TASK], leaves=leaves | {"evaluation.every": ["1", "2"], "evaluation.episodes": ["7"]})
+    assert len({cell.folder for cell in cells}) == 2
+    assert all(len(cell.folder) < 120 for cell in cells)
+
+
+def test_lists_and_ranges_of_the_command_line():
+    assert pieces("a, b") == ["a", "b"]
+    assert pieces("'x,y',[1,(2,3)]") == ["'x,y'", "[1,(2,3)]"]
+    assert seed_range("3") == [3]
+    assert seed_range("0-2,1,7") == [0, 1, 2, 7]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--agent", "iqll"], "there is no agent 'iqll' (did you mean 'iql'?)"),
+        (["--strategy", "naive,abr"], "there is no strategy 'abr' (did you mean 'arb'?)"),
+        (["--preset", "smok"], "there is no preset 'smok' (did you mean 'smoke'?)"),
+        (["--task", "hopper-medum-v2"], "did you mean hopper-medium-v2"),
+        (["--task", "nowhere.hdf5"], "there is no file nowhere.hdf5"),
+        (["--seed", "3-1"], "'3-1' is no seed"),
+        (["--seed", "x"], "'x' is no seed"),
+        (["replay.temprature=1,2"], "no setting 'replay.temprature' (did you mean 'temperature'?)"),
+        (["replay.clip=-12,7"], "replay.clip must be tuple[float, float], not -12"),
+        (["replay.clip=(-12,7"], "is no list"),
+        (["--strategy", "naive", "replay.temperature=1,2"], "replay.temperature is read by arb alone"),
+        (["seed=1,2"], "seed has an option of its own: --seed"),
+        (["replay.temperature"], "is no setting: write NAME=VALUE"),
+        (["--preset", "smoke", "--ray", "replay.temperature=1,2"], "put --ray behind the settings"),
+        (["--workers", "0"], "--workers must be at least 1"),
+        (["-n", "--env", "Pendulm-v1"], "Did you mean: `Pendulum`?"),
+        (["-n", "--task", "walker2d-medium-v2", "--env", "Pendulm-v1"], "Did you mean: `Pendulum`?"),
+        (["-n", "--agent", "calql", "--env", "CartPole-v1"], "CartPole-v1 has discrete actions"),
+        (["-n", "replay.temperature=0.5,-1"], "replay.temperature must be greater than 0, not -1.0"),
+        (["-n", "-s", "top_n", "replay.keep=0"], "replay.keep must be at least 1, not 0"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_starts(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError) as caught:
+        main(arguments)
+    assert message in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_run_is_announced_without_plurals(capsys, tmp_path):
+    assert main(["-n", "--preset", "smoke", "--workers", "1", "-o", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.startswith("1 run with 1 pre-training, 0 of them finished before")
+
+
+def test_a_task_whose_file_may_be_elsewhere_is_not_refused():
+    refuse_unknown("hopper-medium-v2")
+    with pytest.raises(DataError, match="did you mean"):
+        refuse_unknown("stand-in:hoper-medium-v2")
+
+
+def test_an_environment_whose_module_is_not_there_is_refused_whoever_reads_the_data():
+    for task in ("bundled:pendulum-random", "hopper-medium-v2"):
+        with pytest.raises(DataError, match="cannot be made: No module named 'nowhere_to_import'"):
+            refuse_hopeless(grid([task], env="nowhere_to_import:Mine-v0"))
