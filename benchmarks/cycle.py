@@ -28,7 +28,7 @@ from arb.agents.learn import ROWS_PER_CALL
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Sampler, Uniform
-from arb.runs.collector import Collector
+from arb.envs.rollout import Collector
 from interleaved import table
 from rivals import TorchIQL
 from updates import forward, iql_work, matrix_rate

@@ -30,10 +30,9 @@ from arb.agents.pytrees import constant, pytree
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
+from arb.envs.rollout import Collector, evaluate
 from arb.runs.algorithm import Schedule, finetune, pretrain
-from arb.runs.collector import Collector
 from arb.runs.config import configure
-from arb.runs.evaluate import evaluate
 from arb.runs.problem import Problem
 from arb.runs.streams import key_of, stream
 

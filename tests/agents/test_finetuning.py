@@ -12,9 +12,8 @@ from arb.agents import IQL, PEX, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLCo
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
+from arb.envs.rollout import Collector, evaluate
 from arb.runs.algorithm import Schedule, finetune, pretrain
-from arb.runs.collector import Collector
-from arb.runs.evaluate import evaluate
 from arb.runs.streams import key_of, stream
 
 SMALL = (32, 32)

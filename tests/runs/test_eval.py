@@ -20,11 +20,11 @@ from arb import DataError
 from arb.agents.policies import Gaussian
 from arb.cli.eval import main, table
 from arb.cli.film import drawing, pace
+from arb.envs.rollout import evaluate
 from arb.files import write_npz
 from arb.policy import FILE, load_policy
 from arb.runfolder import Table
 from arb.runs.config import configure
-from arb.runs.evaluate import evaluate
 from arb.runs.export import export_policy
 from arb.runs.problem import Problem, describe_run
 

@@ -15,8 +15,8 @@ import pytest
 
 from arb import DataError
 from arb.agents import IQL, PEX, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig
+from arb.envs.rollout import ActionMap
 from arb.policy import FILE, load_policy
-from arb.runs.collector import ActionMap
 from arb.runs.export import export_policy
 from arb.runs.shaping import Shaping
 

@@ -10,7 +10,7 @@ import pytest
 from arb import DataError
 from arb.cli import main
 from arb.envs import LIMIT, make
-from arb.runs.collector import ActionMap
+from arb.envs.rollout import ActionMap
 from arb.runs.config import configure
 from arb.runs.problem import Problem
 from arb.runs.spaces import agent_actions, refuse_other_observations

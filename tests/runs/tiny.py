@@ -73,7 +73,7 @@ def die_at(where: str, number: int) -> None:
     import arb.runs.checkpoint
     import arb.runs.run
     from arb.buffer.replay import ReplayBuffer
-    from arb.runs.collector import Collector
+    from arb.envs.rollout import Collector
 
     places = {
         "update": (arb.runs.algorithm, "learn"),

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arb.envs.rollout import evaluate
 from arb.errors import DataError
 from arb.files import read_json
 from arb.policy import Policy, load_policy
 from arb.runfolder import Table
-from arb.runs.evaluate import evaluate
 from arb.tasks import TASKS, Reference, normalised
 
 Returns = NDArray[np.float64]

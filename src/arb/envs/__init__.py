@@ -1,7 +1,7 @@
 """D4RL's tasks on today's MuJoCo, registered with Gymnasium, and any other Gymnasium environment by its id.
 
 Importing this package registers `arb/hopper-v2`, `arb/walker2d-v2`, `arb/halfcheetah-v2` and
-`arb/antmaze-{umaze,medium,large}-v2`, so `gymnasium.make("arb.envs:arb/hopper-v2")` works anywhere.
+`arb/antmaze-{umaze,medium,large}-v2` and `arb/ant-goal-v0`, so `gymnasium.make("arb.envs:arb/hopper-v2")` works anywhere.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def register() -> None:
         _register(f"arb/{robot}-v2", "arb.envs.locomotion:Locomotion", 1000, robot=robot)
     for maze in MAZES.values():
         _register(f"arb/antmaze-{maze.name}-v2", "arb.envs.antmaze:AntMaze", maze.horizon, maze=maze.name)
+    _register("arb/ant-goal-v0", "arb.envs.antgoal:AntGoal", 500)
 
 
 def _register(name: str, entry_point: str, horizon: int, **arguments: Any) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from arb.agents.learn import ROWS_PER_CALL, NotFiniteError, learn, on_host, scores
 from arb.buffer.likelihood import Likelihood
 from arb.buffer.replay import ReplayBuffer
-from arb.runs.collector import Collector
+from arb.envs.rollout import Collector
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from arb.agents.learn import on_host
 from arb.agents.nets import MLP
 from arb.agents.pex import Pair
 from arb.agents.policies import Categorical, Gaussian, TanhGaussian
+from arb.envs.rollout import ActionMap
 from arb.errors import DataError
 from arb.files import write_npz
 from arb.policy import FILE, FORMAT
-from arb.runs.collector import ActionMap
 from arb.runs.shaping import Shaping
 
 Arrays = dict[str, NDArray[Any]]

@@ -18,8 +18,8 @@ from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Sampler
 from arb.data import Reference, fingerprint, normalised, read
 from arb.data.info import task_of
+from arb.envs.rollout import ActionMap
 from arb.errors import DataError
-from arb.runs.collector import ActionMap
 from arb.runs.config import Config, flat
 from arb.runs.shaping import Shaped, Shaping, fit, rule_for
 from arb.runs.spaces import agent_actions, refuse_other_observations

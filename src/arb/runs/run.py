@@ -25,6 +25,7 @@ from arb.agents.saving import load as load_agent
 from arb.agents.saving import save as save_agent
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
+from arb.envs.rollout import Collector, evaluate
 from arb.errors import DataError
 from arb.files import read_json, refuse_file, write_text
 from arb.progress import Tell
@@ -32,9 +33,7 @@ from arb.report.picture import learning_curve
 from arb.runfolder import Table
 from arb.runs.algorithm import Progress, finetune, pretrain
 from arb.runs.checkpoint import newest_checkpoint, write_checkpoint
-from arb.runs.collector import Collector
 from arb.runs.config import Config
-from arb.runs.evaluate import evaluate
 from arb.runs.export import export_policy
 from arb.runs.folder import Result, refuse_other_config, result, write_config
 from arb.runs.lastgood import LAST_GOOD, keeping_last_good

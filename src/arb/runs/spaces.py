@@ -8,8 +8,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from arb.envs.rollout import ActionMap
 from arb.errors import DataError
-from arb.runs.collector import ActionMap
 
 ROUNDING = 1e-3
 """How far beyond its bounds, in half widths, a recorded action may lie for float rounding's sake."""

@@ -1,14 +1,16 @@
-"""Steps in an environment with a policy that is fixed meanwhile; an episode goes on from one call to the next."""
+"""Policies in environments: the loops that step one, for training, evaluation and recording alike."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from arb.buffer.replay import ReplayBuffer
+from arb.envs.state import restore_state, save_state
 from arb.errors import DataError
 
 
@@ -33,6 +35,28 @@ class ActionMap:
     def to_agent(self, action: NDArray[Any]) -> NDArray[Any]:
         """Recorded actions as the agents see them."""
         return action if self.discrete else (action - self.middle) / self.half
+
+
+class Step(NamedTuple):
+    """One step of an environment."""
+
+    obs: Any
+    action: Any
+    reward: float
+    next_obs: Any
+    terminated: bool
+    truncated: bool
+
+
+def episode(env: gymnasium.Env[Any, Any], act: Callable[[Any], Any], seed: int | None = None) -> Iterator[Step]:
+    """The steps of one episode. `act` takes an observation and returns an action of the environment."""
+    obs, _ = env.reset(seed=seed)
+    over = False
+    while not over:
+        action = act(obs)
+        after, reward, terminated, truncated, _ = env.step(action)
+        yield Step(obs, action, float(reward), after, terminated, truncated)
+        obs, over = after, terminated or truncated
 
 
 class Collector:
@@ -63,8 +87,6 @@ class Collector:
 
     def state(self) -> dict[str, Any]:
         """Everything that decides the steps to come, as JSON can hold it."""
-        from arb.envs import save_state
-
         return {
             "env": save_state(self.env),
             "chance": self._chance.bit_generator.state,
@@ -74,9 +96,43 @@ class Collector:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        from arb.envs import restore_state
-
         restore_state(self.env, state["env"])
         self._chance.bit_generator.state = state["chance"]
         self._obs = np.asarray(state["obs"], np.asarray(self._obs).dtype)
         self._return = state["return"]
+
+
+def evaluate(
+    actor: Any,
+    make: Callable[[], gymnasium.Env[Any, Any]],
+    episodes: int,
+    seed: np.random.SeedSequence,
+    width: int = 10,
+) -> NDArray[np.float64]:
+    """The undiscounted raw return of each episode.
+
+    Up to `width` environments step side by side, so that the policy is asked once for all of them. Episode i starts
+    from a seed of its own, whichever environment plays it; what randomness the policy has comes from one more.
+    """
+    *starts, chance = (int(s.generate_state(1)[0]) for s in seed.spawn(episodes + 1))
+    rng = np.random.default_rng(chance)
+    envs = [make() for _ in range(min(width, episodes))]
+    actions = ActionMap(envs[0].action_space)
+    returns = np.zeros(episodes)
+    playing = list(range(len(envs)))  # the episode each environment plays
+    waiting = list(range(len(envs), episodes))
+    obs = [env.reset(seed=starts[i])[0] for i, env in enumerate(envs)]
+    while envs:
+        chosen = actions.to_env(np.asarray(actor.mode(np.stack(obs), rng)))
+        for i in reversed(range(len(envs))):
+            obs[i], reward, terminated, truncated, info = envs[i].step(chosen[i])
+            returns[playing[i]] += float(info.get("raw_reward", reward))
+            if terminated or truncated:
+                if waiting:
+                    playing[i] = waiting.pop(0)
+                    obs[i], _ = envs[i].reset(seed=starts[playing[i]])
+                else:
+                    envs.pop(i).close()
+                    playing.pop(i)
+                    obs.pop(i)
+    return returns
