@@ -118,6 +118,45 @@ def test_the_new_policy_learns_from_the_actions_asked_for(source):
     assert (losses[0] == losses[1]) is (source == "composite")
 
 
+def test_the_new_policy_keeps_its_width_where_all_its_actions_are_worth_the_same():
+    # A fit to its own clipped draws would narrow it: a standard normal clipped to one unit has a deviation of 0.72.
+    size = 8
+    config = replace(SMALL, hidden=(2 * size,), temperature=0.0, learning_rate=3e-3)
+    agent = PEX.create(jax.random.key(0), 1, size, config).begin_online()
+    still = jax.tree.map(jnp.zeros_like, agent.old)
+    eye = jnp.eye(size)  # Q(s, a) = 1000 * sum |a|: always the new policy's draw, never the old one's zero
+    q = MLP((jnp.vstack([jnp.zeros((1, 2 * size)), jnp.hstack([eye, -eye])]), jnp.full((2 * size, 1), 1e3)),
+            (jnp.zeros(2 * size), jnp.zeros(1)))  # fmt: skip
+    critics = replace(agent.critics, q=Twin(q, q))
+    batch = random_batches(64, obs_dim=1, action_dim=size)
+
+    def step(new, key):
+        after, _ = replace(agent, critics=critics, old=still, new=new[0], policy_adam=new[1]).update(batch, key)
+        return (after.new, after.policy_adam), None
+
+    (policy, _), _ = jax.lax.scan(step, (agent.new, agent.policy_adam), jax.random.split(jax.random.key(1), 300))
+    assert np.exp(policy.bounded_log_std()).mean() == pytest.approx(1.0, abs=0.05)
+
+
+def test_the_policy_loss_worked_from_the_critics_after_their_step():
+    config = replace(SMALL, learning_rate=0.05, target_rate=0.5, temperature=1.0, sharpness=30.0)
+    agent = PEX.create(jax.random.key(0), 4, 2, config).begin_online()
+    batch, key = random_batches(64), jax.random.key(1)
+    after, metrics = updated(agent, batch, key)
+    chance = Draws(key)
+    old = agent.old.mode(batch.obs)
+    new = agent.new.mode(batch.obs) + chance.standard_normal(old.shape)  # of deviation 1
+    boxed = jnp.clip(new, -1, 1)
+    assert (boxed != new).any(), "a draw must leave the box for this test to see where the values are taken"
+    q_old, q_new = (after.critics.q.least(batch.obs, a) for a in (old, boxed))
+    chosen = (chance.random(q_old.shape) < jax.nn.sigmoid(30.0 * (q_old - q_new)))[:, None]
+    value = after.critics.target.least(batch.obs, jnp.where(chosen, old, boxed))
+    weight = jnp.minimum(jnp.exp(value - after.critics.value.scalar(batch.obs)), 100.0)
+    z = jnp.where(chosen, old, new) - agent.new.mode(batch.obs)
+    log_prob = jnp.sum(-0.5 * z**2 - 0.5 * math.log(2 * math.pi), axis=-1)
+    assert float(metrics["policy_loss"]) == pytest.approx(float(-jnp.mean(weight * log_prob)), rel=1e-4)
+
+
 def test_the_score_is_of_the_new_policy_or_of_the_pair():
     batch = random_batches(16)
     agent = PEX.create(jax.random.key(0), 4, 2, SMALL).begin_online()

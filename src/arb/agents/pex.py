@@ -15,7 +15,7 @@ from jax import Array
 
 from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, weighted_likelihood_loss
 from arb.agents.nets import AdamState, Twin, adam, copied, descend, namespace, xavier
-from arb.agents.policies import Acting, Chance, Draws, Gaussian
+from arb.agents.policies import Acting, Chance, Draws, Gaussian, in_box
 from arb.agents.protocol import Metrics, Transitions
 from arb.agents.pytrees import constant, pytree
 from arb.buffer.likelihood import Likelihood
@@ -54,11 +54,18 @@ class Pair:
     sharpness: float = constant()
     greed: float = constant()
 
-    def act(self, obs: Array, chance: Chance) -> Array:
-        """The old policy's mean or a draw from the new one, at random by their values."""
-        a_old, a_new = self.old.mode(obs), self.new.act(obs, chance)
-        p_old = old_probability(self.q.least(obs, a_old), self.q.least(obs, a_new), self.sharpness)
+    def sample(self, obs: Array, chance: Chance) -> Array:
+        """The old policy's mean or a draw from the new one, at random by their values; the draw is not clipped.
+
+        The value of the draw is that of the action in the box, because that is the one an environment executes.
+        """
+        a_old, a_new = self.old.mode(obs), self.new.sample(obs, chance)
+        p_old = old_probability(self.q.least(obs, a_old), self.q.least(obs, in_box(a_new)), self.sharpness)
         return _pick(chance.random(p_old.shape, dtype=p_old.dtype) < p_old, a_old, a_new)
+
+    def act(self, obs: Array, chance: Chance) -> Array:
+        """A sample inside the action box [−1, 1]."""
+        return in_box(self.sample(obs, chance))
 
     def mode(self, obs: Array, chance: Chance | None = None) -> Array:
         """With probability `greed` the new policy's mode and the better action; without `chance`, always both."""
@@ -112,8 +119,10 @@ class PEX(Acting):
         action = batch.action
         if self.online and self.config.policy_actions == "composite":
             pair = replace(self.pair, q=critics.q)
-            action = jax.lax.stop_gradient(pair.act(batch.obs, Draws(key)))
-            advantage = critics.advantage(batch.obs, action)
+            # Values are of the clipped action, the likelihood of the draw itself: fitted to its own clipped draws, a
+            # policy would grow narrower without any reason in its values.
+            action = jax.lax.stop_gradient(pair.sample(batch.obs, Draws(key)))
+            advantage = critics.advantage(batch.obs, in_box(action))
         weight = advantage_weight(advantage, self.config.temperature, self.config.largest_weight)
 
         def policy_loss(policy: Gaussian) -> tuple[Array, None]:

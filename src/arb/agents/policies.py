@@ -72,6 +72,11 @@ def standard_score(x: Array, mean: Array, log_std: Array) -> Array:
     return jnp.mean(-0.5 * z**2 - HALF_LOG_TAU, axis=-1)
 
 
+def in_box(action: Array) -> Array:
+    """The nearest action in [−1, 1]: the one that is executed and stored."""
+    return namespace(action).clip(action, -1.0, 1.0)
+
+
 # Policies ------------------------------------------------------------------------------------------------------------
 @pytree
 class Gaussian:
@@ -110,8 +115,7 @@ class Gaussian:
 
     def act(self, obs: Array, chance: Chance) -> Array:
         """A draw inside the action box [−1, 1]."""
-        action = self.sample(obs, chance)
-        return namespace(action).clip(action, -1.0, 1.0)
+        return in_box(self.sample(obs, chance))
 
     def log_prob(self, obs: Array, action: Array) -> Array:
         """Log-density, summed over action dimensions."""
