@@ -44,7 +44,8 @@ def write_run(
                 score = center + rng.normal()
                 if final is not None and phase == "online" and step == total:
                     score = final
-                rows.append(f"{phase},{step},{episode},{float(score) * 32.5!r},{float(score)!r}")
+                value = score if reference is None else reference[0] + score / 100.0 * (reference[1] - reference[0])
+                rows.append(f"{phase},{step},{episode},{float(value)!r},{float(score)!r}")
     (folder / "eval.csv").write_text("\n".join(rows) + "\n")
     lines = ["phase,step,critic_loss," + ",".join(f"replay.{name}" for name in REPLAY)]
     lines.append("pretrain,4000,0.5" + ",nan" * len(REPLAY))

@@ -9,20 +9,35 @@ EXAMPLES = """
 examples:
   arb report runs                      every run below runs/, into report/index.html
   arb report runs/a runs/b -o compared
+  arb report --pack runs -o results/iql.jsonl    one small file with all runs; add to it with the same command
+  arb report results                             the same report, from archives
 """
 
 
 def main(arguments: list[str]) -> int:
     """Run the command."""
     options = parser().parse_args(arguments)
+    if options.pack:
+        return _pack(options.runs, options.out or Path(f"{options.runs[0].resolve().name}.jsonl"))
     from arb.report.page import write_report
 
-    report = write_report(options.runs, options.out, title=options.title)
+    out = options.out or Path("report")
+    report = write_report(options.runs, out, title=options.title)
     print(report.text)
     print(f"page        {report.page}")
-    print(
-        f"files       {len(report.files)} in {options.out}, tables as txt, md, tex and csv, figures as png, svg and pdf"
-    )
+    print(f"files       {len(report.files)} in {out}, tables as txt, md, tex and csv, figures as png, svg and pdf")
+    return 0
+
+
+def _pack(runs: list[Path], out: Path) -> int:
+    from arb.report.archive import pack
+    from arb.report.counting import count
+
+    packed = pack(runs, out)
+    kept = f", {packed.kept} of them from before" if packed.kept else ""
+    print(f"{out}: {count(packed.runs, 'run')}{kept}, {packed.size / 1e6:.2f} MB")
+    for reason in packed.left_out:
+        print(f"  left out: {reason}")
     return 0
 
 
@@ -32,8 +47,13 @@ def parser() -> argparse.ArgumentParser:
         prog="arb report", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUNS", help="folders of runs or sweeps, searched at any depth"
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUNS",
+        help="folders of runs or sweeps, at any depth, or archives",
     )
-    options.add_argument("-o", "--out", type=Path, default=Path("report"), help="folder of the report (report)")
+    options.add_argument("-o", "--out", type=Path, help="folder of the report (report), or archive (NAME.jsonl)")
+    options.add_argument("--pack", action="store_true", help="write all runs into one archive instead of a report")
     options.add_argument("--title", default="Offline-to-online runs compared", help="of the page")
     return options

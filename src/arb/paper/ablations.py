@@ -14,7 +14,8 @@ from arb.paper.tables import about_ours
 from arb.report.cells import Cell, Results, gather, spelt_agent
 from arb.report.comparison import entry
 from arb.report.figures import PALE, TITLE, banded, plain, short, styles, tidy
-from arb.report.runs import Run, Runs
+from arb.report.record import Record
+from arb.report.runs import Records
 from arb.report.tables import Entry, Table
 
 HOPPERS = tuple(f"hopper-{quality}-v2" for quality in ("random", "medium-replay", "medium", "medium-expert"))
@@ -37,10 +38,10 @@ def _chosen(results: Results, agent: str, tasks: Sequence[str], leaf: str | None
     said = f"The paper shows {spelt_agent(agent)} on {', '.join(tasks)}."
     if others and not same:
         said += " Ours are on other tasks or agents."
-    return Chosen(gather(Runs(results.runs.paths, tuple(same or others))), bool(same) or not others, said)
+    return Chosen(gather(Records(results.runs.paths, tuple(same or others))), bool(same) or not others, said)
 
 
-def _values(runs: Sequence[Run], like: Run, leaf: str) -> set[str]:
+def _values(runs: Sequence[Record], like: Record, leaf: str) -> set[str]:
     return {str(run.config.get(leaf)) for run in runs if (run.agent, run.task) == (like.agent, like.task)}
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.report import statistics
-from arb.report.runs import Run, Runs
+from arb.report.record import Record
+from arb.report.runs import Records
 
 Floats = NDArray[np.float64]
 
@@ -38,7 +39,7 @@ class Cell:
     agent: str
     variant: str
     strategy: str
-    runs: tuple[Run, ...]
+    runs: tuple[Record, ...]
     finished: bool
 
     @property
@@ -89,18 +90,18 @@ def _aligned(series: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
 class Measure(NamedTuple):
     """One number of a finished run."""
 
-    of: Callable[[Run], float | None]
+    of: Callable[[Record], float | None]
     title: str
     meaning: str
     lower_is_better: bool = False
 
 
-def _online(run: Run) -> Floats:
+def _online(run: Record) -> Floats:
     curve = run.curves["online"]
     return np.asarray(curve.means[curve.steps > 0], float)
 
 
-def _drop(run: Run) -> float | None:
+def _drop(run: Record) -> float | None:
     if "pretrain" not in run.curves:
         return None
     return float(run.curves["pretrain"].means[-1] - _online(run)[0])
@@ -134,11 +135,11 @@ MEASURES: Mapping[str, Measure] = {
 class Results:
     """All cells of some runs, in the order in which they are shown."""
 
-    runs: Runs
+    runs: Records
     cells: tuple[Cell, ...]
     order: tuple[str, ...]
     """All variants: strategies in the paper's order; within one, as their settings grow."""
-    doubles: tuple[Run, ...]
+    doubles: tuple[Record, ...]
     """Runs of a setting and seed that another folder has too; only the first counts."""
 
     def agents(self) -> list[str]:
@@ -160,13 +161,13 @@ class Results:
         return next((cell for cell in self.cells if (cell.task, cell.agent, cell.variant) == wanted), None)
 
 
-def gather(runs: Runs) -> Results:
+def gather(runs: Records) -> Results:
     """Group runs into cells; settings other than the seed that differ become part of a variant's name."""
     shown = [run for run in runs.all if run.curves]
     leaves = _telling_leaves(shown)
-    groups: dict[tuple[str, str, str], list[Run]] = {}
+    groups: dict[tuple[str, str, str], list[Record]] = {}
     doubles = []
-    for run in sorted(shown, key=lambda run: (run.status != "done", run.seed, str(run.folder))):
+    for run in sorted(shown, key=lambda run: (run.status != "done", run.seed, run.place)):
         group = groups.setdefault((run.task, run.agent, label(run, leaves[run.agent, run.strategy])), [])
         if any(other.seed == run.seed for other in group):
             doubles.append(run)
@@ -193,10 +194,10 @@ def _place(variant: str, cells: Iterable[Cell]) -> tuple[int, int]:
     return _rank(same[0][1].strategy, list(STRATEGIES)), same[0][0]
 
 
-def _telling_leaves(runs: Sequence[Run]) -> dict[tuple[str, str], list[str]]:
+def _telling_leaves(runs: Sequence[Record]) -> dict[tuple[str, str], list[str]]:
     """Per agent and strategy the fewest settings that tell apart what differs by more than its seed."""
     found: dict[tuple[str, str], list[str]] = {}
-    groups: dict[tuple[str, str, str], list[Run]] = {}
+    groups: dict[tuple[str, str, str], list[Record]] = {}
     for run in runs:
         found.setdefault((run.agent, run.strategy), [])
         groups.setdefault((run.agent, run.strategy, run.task), []).append(run)
@@ -208,16 +209,16 @@ def _telling_leaves(runs: Sequence[Run]) -> dict[tuple[str, str], list[str]]:
     return found
 
 
-def _differing(runs: Sequence[Run]) -> set[str]:
+def _differing(runs: Sequence[Record]) -> set[str]:
     leaves = set().union(*(run.config for run in runs)) - {"seed", "task"}
     return {leaf for leaf in leaves if len({_spelt(run.config.get(leaf)) for run in runs}) > 1}
 
 
-def _parts(runs: Iterable[Run], leaves: Iterable[str]) -> set[tuple[str, ...]]:
+def _parts(runs: Iterable[Record], leaves: Iterable[str]) -> set[tuple[str, ...]]:
     return {tuple(_spelt(run.config.get(leaf)) for leaf in leaves) for run in runs}
 
 
-def label(run: Run, leaves: Sequence[str]) -> str:
+def label(run: Record, leaves: Sequence[str]) -> str:
     """A variant's name: the strategy, and the settings that tell it from its like."""
     name = STRATEGIES.get(run.strategy, run.strategy)
     return " ".join([name, *(f"{_SHORT.get(leaf, leaf)}={_spelt(run.config.get(leaf))}" for leaf in leaves)])

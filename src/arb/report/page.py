@@ -17,7 +17,7 @@ from arb.report.comparison import Group, groups, tables
 from arb.report.counting import count
 from arb.report.figures import figures, rendered
 from arb.report.page_data import embedded, page_data
-from arb.report.runs import Runs, read_runs
+from arb.report.runs import Records, read_runs
 from arb.report.sparks import curves
 from arb.report.tables import Table
 
@@ -84,14 +84,14 @@ def text(results: Results, made: Sequence[Table]) -> str:
     return "\n".join(part for part in [*chosen, curves(results), lacking(results.runs)] if part)
 
 
-def lacking(runs: Runs, most: int = 10) -> str:
+def lacking(runs: Records, most: int = 10) -> str:
     """The runs that are not in the tables, with their reasons, and the plans that cannot be read."""
     if not runs.lacking:
         finished = "The run is finished." if len(runs.all) == 1 else f"All {len(runs.all)} runs are finished."
         return "\n".join([finished, *runs.damaged]) + "\n"
     are = "is" if len(runs.lacking) == 1 else "are"
     lines = [f"{len(runs.lacking)} of {count(len(runs.all), 'run')} {are} missing from the tables:"]
-    lines += [f"  {run.status:<10} {run.folder}: {run.reason}" for run in runs.lacking[:most]]
+    lines += [f"  {run.status:<10} {run.place}: {run.reason}" for run in runs.lacking[:most]]
     if len(runs.lacking) > most:
         lines.append(f"  ... and {len(runs.lacking) - most} more, listed on the page")
     return "\n".join([*lines, *runs.damaged]) + "\n"

@@ -17,7 +17,7 @@ from arb.report.comparison import Group
 from arb.report.counting import count
 from arb.report.figures import profile_thresholds
 from arb.report.palette import colours, dashes
-from arb.report.runs import Run
+from arb.report.record import Record
 from arb.report.tables import Entry, Table
 
 MOST_POINTS = 150
@@ -207,7 +207,7 @@ def _settings(results: Results) -> dict[str, Any]:
     return {"differing": differing, "common": common, "rows": rows}
 
 
-def _origins(runs: Sequence[Run]) -> list[tuple[str, list[str], list[list[str]]]]:
+def _origins(runs: Sequence[Record]) -> list[tuple[str, list[str], list[list[str]]]]:
     """Tables of what the runs were made with: versions, and data."""
     versions: dict[str, dict[str, int]] = {}
     data: dict[tuple[str, str, str, str], int] = {}
@@ -234,10 +234,10 @@ def _times(version: str, runs: int, versions: int) -> str:
     return version if versions == 1 else f"{version} ({count(runs, 'run')})"
 
 
-def _run(run: Run, double: bool) -> dict[str, Any]:
+def _run(run: Record, double: bool) -> dict[str, Any]:
     what = f"{run.task} · {spelt_agent(run.agent)} · {run.strategy} · seed {run.seed}" if run.config else ""
     reason = "another folder holds the same setting and seed; only one of them counts" if double else run.reason
-    return {"folder": str(run.folder), "status": run.status, "what": what, "reason": reason}
+    return {"folder": run.place, "status": run.status, "what": what, "reason": reason}
 
 
 def _spelt(value: Any) -> str:

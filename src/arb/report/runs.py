@@ -1,209 +1,205 @@
-"""Find run folders and read them; what cannot be read is listed with its reason."""
+"""Find runs in folders and archives and read them; what cannot be read is listed with its reason."""
 
 from __future__ import annotations
 
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from arb.errors import DataError
+from arb.report import record as records
+from arb.report.record import Curve, Floats, Record, Status, tame
 
-Floats = NDArray[np.float64]
-Status = Literal["done", "unfinished", "failed", "missing"]
-"""A folder that cannot be read counts as failed."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The evaluations of one phase: per step the scores and returns of its episodes."""
-
-    steps: Floats
-    scores: tuple[Floats, ...]
-    returns: tuple[Floats, ...]
-
-    @property
-    def means(self) -> Floats:
-        """The mean score of each evaluation."""
-        return np.array([values.mean() for values in self.scores])
+MOST_BYTES = {"config.json": 2**22, "machine.json": 2**20, "plan.json": 2**27, "FAILED": 2**20}
+"""How large a file of a run may be; tables may have a quarter of a gigabyte, a line of an archive 16 megabytes."""
+MOST_TABLE, MOST_LINE = 2**28, 2**24
+ARCHIVE = ".jsonl"
 
 
 @dataclass(frozen=True)
-class Run:
-    """What one folder holds, or why it does not."""
-
-    folder: Path
-    config: Mapping[str, Any] = field(default_factory=dict)
-    """Every setting under its full name, e.g. `replay.strategy`."""
-    status: Status = "missing"
-    reason: str = ""
-    env: str = ""
-    reference: tuple[float, float] | None = None
-    """Returns of score 0 and 100; None where scores are plain returns."""
-    data: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    curves: Mapping[str, Curve] = field(default_factory=dict)
-    """By phase, `pretrain` and `online`."""
-    metrics: Mapping[str, Mapping[str, Floats]] = field(default_factory=dict)
-    """By phase and column; always with the column `step`."""
-
-    @property
-    def task(self) -> str:
-        """The task, without the prefix that D4RL's may have."""
-        return str(self.config.get("task", "?")).removeprefix("d4rl:")
-
-    @property
-    def agent(self) -> str:
-        """The algorithm."""
-        return str(self.config.get("agent", "?"))
-
-    @property
-    def strategy(self) -> str:
-        """The replay strategy."""
-        return str(self.config.get("replay.strategy", "?"))
-
-    @property
-    def seed(self) -> int:
-        """The seed; -1 where the configuration has none."""
-        seed = self.config.get("seed", -1)
-        return seed if isinstance(seed, int) else -1
-
-
-@dataclass(frozen=True)
-class Runs:
+class Records:
     """All runs below some paths, in a stable order."""
 
     paths: tuple[Path, ...]
-    all: tuple[Run, ...]
+    all: tuple[Record, ...]
     damaged: tuple[str, ...] = ()
-    """A sentence for each plan that cannot be read: what it planned and was not started, nobody knows."""
+    """A sentence for each plan or archive that cannot be read: nobody knows which runs it holds."""
 
     @property
-    def done(self) -> tuple[Run, ...]:
+    def done(self) -> tuple[Record, ...]:
         """The finished ones, from which all tables are made."""
         return tuple(run for run in self.all if run.status == "done")
 
     @property
-    def lacking(self) -> tuple[Run, ...]:
+    def lacking(self) -> tuple[Record, ...]:
         """The others."""
         return tuple(run for run in self.all if run.status != "done")
 
 
-def read_runs(paths: Sequence[Path]) -> Runs:
-    """Every run folder, and every planned run, at any depth below the paths."""
+def read_runs(paths: Sequence[Path]) -> Records:
+    """Every run folder, planned run and archive at any depth below the paths, which may also name archives."""
     planned: dict[Path, Mapping[str, Any]] = {}
     damaged: list[str] = []
     folders: set[Path] = set()
+    archives: dict[Path, Path] = {}
     for path in map(Path, paths):
+        if path.is_file() and path.suffix == ARCHIVE:
+            archives[path.resolve()] = path
+            continue
         if not path.is_dir():
-            raise DataError(f"{path} is no folder: name folders of runs, or of sweeps")
+            raise DataError(f"{path} is neither a folder of runs or sweeps nor an archive of runs (*{ARCHIVE})")
         folders |= {file.parent for name in ("config.json", "FAILED") for file in _visible(path, name)}
+        archives |= {file.resolve(): file for file in sorted(_visible(path, f"*{ARCHIVE}"))}
         for plan in _visible(path, "plan.json"):
             try:
                 planned |= _planned(plan)
-            except (OSError, ValueError, KeyError, TypeError) as problem:
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
                 damaged.append(f"{plan} cannot be read ({_said(problem)}): runs that were not started are not counted")
     # A run is done once per place, whatever way its path is spelt.
     places = {folder.resolve(): folder for folder in sorted(folders)}
     missing = {folder.resolve(): folder for folder in sorted(planned) if folder.resolve() not in places}
     plans = {folder.resolve(): config for folder, config in planned.items()}
     found = [_read(folder, plans.get(place, {})) for place, folder in places.items()]
-    found += [Run(folder, plans[place], "missing", "planned, but not started") for place, folder in missing.items()]
-    return Runs(tuple(map(Path, paths)), tuple(sorted(found, key=lambda run: str(run.folder))), tuple(damaged))
+    found += [
+        Record(tame(folder), plans[place], "missing", "planned, but not started") for place, folder in missing.items()
+    ]
+    for archive in archives.values():
+        try:
+            found += read_archive(archive)
+        except DataError as problem:
+            damaged.append(str(problem))
+    return Records(tuple(map(Path, paths)), tuple(sorted(found, key=lambda run: run.place)), tuple(damaged))
+
+
+def read_archive(path: Path) -> list[Record]:
+    """The runs of an archive; a line that cannot be read is a failed run, a file that is no archive a mistake."""
+    found = []
+    try:
+        with path.open("rb") as file:
+            for line, content in enumerate(iter(lambda: file.readline(MOST_LINE + 1), b""), start=1):
+                where = f"{tame(path)}, line {line}"
+                if line == 1 and not content.startswith(b'{"arb":'):
+                    raise DataError(f"{path} is no archive of runs: `arb report --pack` makes one")
+                if len(content) > MOST_LINE:
+                    raise DataError(f"{where} is longer than {MOST_LINE // 2**20} MB: this is no archive of runs")
+                try:
+                    found.append(records.from_line(tame(path), content.decode()))
+                except (DataError, UnicodeDecodeError) as problem:
+                    found.append(Record(where, status="failed", reason=f"cannot be read: {_said(problem)}"))
+    except OSError as problem:
+        raise DataError(f"{path} cannot be read: {_said(problem)}") from None
+    return found
 
 
 def _visible(path: Path, name: str) -> Iterator[Path]:
     """Files of a name below a path; hidden folders hold caches and unfinished work, policies their own settings."""
     for file in path.rglob(name):
         inner = file.relative_to(path).parts[:-1]
-        if not any(part.startswith(".") or part in ("policy", "checkpoint") for part in inner):
+        hidden = any(part.startswith(".") or part in ("policy", "checkpoint") for part in inner)
+        if not hidden and file.is_file():
             yield file
 
 
+def _text(path: Path) -> str:
+    """The content of a small file."""
+    most = MOST_BYTES[path.name]
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise DataError(f"{path.name} is larger than {most // 2**20} MB")
+    return content.decode()
+
+
 def _planned(plan: Path) -> dict[Path, Mapping[str, Any]]:
-    cells = json.loads(plan.read_text())["cells"]
-    return {plan.parent / cell["folder"]: dict(cell["config"]) for cell in cells}
+    cells = json.loads(_text(plan))["cells"]
+    found = {}
+    for cell in cells:
+        folder = cell["folder"]
+        if not isinstance(folder, str) or "\0" in folder:
+            raise DataError("a folder is no name")
+        found[plan.parent / folder] = records.described("", {"config": cell["config"]}).config
+    return found
 
 
-def _read(folder: Path, planned: Mapping[str, Any]) -> Run:
+def _read(folder: Path, planned: Mapping[str, Any]) -> Record:
     """A folder's content; a file that is broken fails the run, not the report."""
-    failed = folder / "FAILED"
-    try:
-        reason = (failed.read_text(errors="replace").strip().splitlines() or ["no reason given"])[0]
-    except OSError:
-        reason = ""
+    failed, place = folder / "FAILED", tame(folder, 1000)
+    reason = ""
+    if failed.exists():
+        with failed.open("rb") as file:
+            lines = file.read(MOST_BYTES["FAILED"]).decode(errors="replace").strip().splitlines()
+        reason = tame((lines or ["no reason given"])[0])
     try:
         if not (folder / "config.json").exists():
-            return Run(folder, planned, "failed", reason)
-        run = _described(folder)
-        curves, metrics = _curves(folder / "eval.csv"), _metrics(folder / "metrics.csv")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        return Run(folder, planned, "failed", f"cannot be read: {_said(problem)}")
+            return Record(place, planned, "failed", reason)
+        values = json.loads(_text(folder / "config.json"))
+        machine = folder / "machine.json"
+        if isinstance(values, dict) and machine.is_file():
+            values["machine"] = json.loads(_text(machine))
+        run = records.described(place, values)
+        curves, metrics = _curves(folder / "eval.csv", run.reference), _metrics(folder / "metrics.csv")
+    except (OSError, ValueError, csv.Error, RecursionError) as problem:
+        return Record(place, planned, "failed", f"cannot be read: {_said(problem)}")
     status: Status = "unfinished"
     if (folder / "DONE").exists():
         status, reason = "done", ""
-        if "online" not in curves or not any(curves["online"].steps > 0):
-            status, reason = "failed", "has DONE, but no online evaluation in eval.csv"
     elif failed.exists():
         status = "failed"
     else:
         reason = _progress(run.config, curves, metrics)
-    return replace(run, status=status, reason=reason, curves=curves, metrics=metrics)
+    return records.judged(replace(run, status=status, reason=reason, curves=curves, metrics=metrics))
 
 
-def _described(folder: Path) -> Run:
-    described = json.loads((folder / "config.json").read_text())
-    reference = described.get("reference")
-    return Run(
-        folder,
-        dict(described["config"]),
-        env=str(described.get("env", "")),
-        reference=(float(reference[0]), float(reference[1])) if reference else None,
-        data=dict(described.get("data") or {}),
-        versions={str(name): str(version) for name, version in (described.get("versions") or {}).items()},
-    )
-
-
-def _curves(path: Path) -> dict[str, Curve]:
-    found: dict[str, dict[int, list[tuple[float, float]]]] = {}
-    for row in _rows(path):
-        steps = found.setdefault(row["phase"], {})
-        steps.setdefault(int(row["step"]), []).append((float(row["score"]), float(row["return"])))
+def _curves(path: Path, reference: tuple[float, float] | None) -> dict[str, Curve]:
+    found: dict[str, dict[int, dict[str, dict[str, float]]]] = {}
+    for line, row in _rows(path, ("phase", "step", "episode", "return", "score")):
+        step = records.number(row["step"], f"{path.name}, line {line}: step")
+        episodes = found.setdefault(tame(row["phase"], 40), {}).setdefault(int(step), {})
+        if row["episode"] in episodes:
+            raise DataError(f"{path.name}, line {line}: episode {tame(row['episode'], 40)} of this step stands twice")
+        names = [name for name in ("return", "score", "success") if row.get(name)]
+        episodes[row["episode"]] = {
+            name: records.number(row[name], f"{path.name}, line {line}: {name}") for name in names
+        }
     curves = {}
     for phase, steps in found.items():
-        episodes = [np.array(steps[step]) for step in sorted(steps)]
-        scores, returns = (tuple(values[:, column] for values in episodes) for column in (0, 1))
-        curves[phase] = Curve(np.array(sorted(steps), float), scores, returns)
+        part: dict[str, Any] = {"step": sorted(steps)}
+        for name in ("return", "score", "success"):
+            values = [[episode.get(name) for episode in steps[step].values()] for step in sorted(steps)]
+            part[name] = None if all(value is None for row_ in values for value in row_) else values
+        curves[phase] = records.curve_of(part, reference)
     return curves
 
 
 def _metrics(path: Path) -> dict[str, dict[str, Floats]]:
-    found: dict[str, dict[str, list[float]]] = {}
-    for row in _rows(path):
-        columns = found.setdefault(row["phase"], {})
+    found: dict[str, dict[str, list[str]]] = {}
+    for _, row in _rows(path, ("phase", "step")):
+        columns = found.setdefault(tame(row["phase"], 40), {})
         for name, text in row.items():
-            if name != "phase":
-                columns.setdefault(name, []).append(float(text) if text else np.nan)
-    return {phase: {name: np.array(values) for name, values in columns.items()} for phase, columns in found.items()}
+            if name == "step" or name.startswith("replay."):
+                columns.setdefault(name, []).append(text)
+    return {phase: records.metrics_of(columns) for phase, columns in found.items()}
 
 
-def _rows(path: Path) -> Iterator[dict[str, str]]:
-    """The rows of a table; one that was cut off in the middle is an error that names its line."""
-    if not path.exists():
+def _rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a table with their lines; one that was cut off in the middle is an error that names its line."""
+    if not path.is_file():
         return
+    if path.stat().st_size > MOST_TABLE:
+        raise DataError(f"{path.name} is larger than {MOST_TABLE // 2**20} MB")
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file, restkey="?")
+        lacking = [name for name in needed if name not in (reader.fieldnames or ())]
+        if lacking:
+            raise DataError(f"{path.name} lacks the column {lacking[0]}")
         for row in reader:
             if None in row.values() or "?" in row:
-                raise ValueError(
-                    f"{path.name}, line {reader.line_num}: {len(reader.fieldnames or ())} columns expected"
-                )
-            yield row
+                columns = len(reader.fieldnames or ())
+                raise DataError(f"{path.name}, line {reader.line_num}: {columns} columns expected")
+            yield reader.line_num, row
 
 
 def _progress(config: Mapping[str, Any], curves: Mapping[str, Curve], metrics: Mapping[str, Any]) -> str:
@@ -217,5 +213,5 @@ def _progress(config: Mapping[str, Any], curves: Mapping[str, Curve], metrics: M
 
 
 def _said(problem: Exception) -> str:
-    text = " ".join(str(problem).split()) or type(problem).__name__
+    text = tame(" ".join(str(problem).split()) or type(problem).__name__)
     return f"{text} is missing" if isinstance(problem, KeyError) else text

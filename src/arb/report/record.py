@@ -1,0 +1,320 @@
+"""One run as plain values, whether it comes from a folder or from a line of an archive; all of it is checked here.
+
+What stands in files may be damaged, or made by someone else. Text loses everything that a terminal or an editor would
+obey, numbers have bounds, and whatever does not fit is a `DataError` for this run alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arb.errors import DataError
+
+Floats = NDArray[np.float64]
+Status = Literal["done", "unfinished", "failed", "missing"]
+"""A run that cannot be read counts as failed."""
+
+FORMAT = 1
+"""Of a line in an archive."""
+LARGEST = 1e12
+"""No score, return or step is beyond it; sums and squares of such numbers are finite."""
+DIGITS = 6
+"""Significant digits of what an archive keeps of a return."""
+MOST_POINTS = 200
+"""Points that an archive keeps of a replay figure, evenly spaced, the last among them."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The evaluations of one phase: per step the scores and returns of its episodes, and which of them succeeded."""
+
+    steps: Floats
+    scores: tuple[Floats, ...]
+    returns: tuple[Floats, ...]
+    success: tuple[Floats, ...] | None = None
+    """1 or 0 per episode; None where the environment does not say."""
+
+    @property
+    def means(self) -> Floats:
+        """The mean score of each evaluation."""
+        return np.array([values.mean() for values in self.scores])
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of one run, or why nothing is."""
+
+    place: str
+    """Its folder, or its archive and name there; for people, never a path to open or to write to."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Every setting under its full name, e.g. `replay.strategy`."""
+    status: Status = "missing"
+    reason: str = ""
+    env: str = ""
+    reference: tuple[float, float] | None = None
+    """Returns of score 0 and 100; None where scores are plain returns."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    """Processor, commit, and seconds per phase, where the run wrote them down."""
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    """By phase, `pretrain` and `online`."""
+    metrics: Mapping[str, Mapping[str, Floats]] = field(default_factory=dict)
+    """By phase and column; always with the column `step`, which rises."""
+
+    @property
+    def task(self) -> str:
+        """The task, without the prefix that D4RL's may have."""
+        return str(self.config.get("task", "?")).removeprefix("d4rl:")
+
+    @property
+    def agent(self) -> str:
+        """The algorithm."""
+        return str(self.config.get("agent", "?"))
+
+    @property
+    def strategy(self) -> str:
+        """The replay strategy."""
+        return str(self.config.get("replay.strategy", "?"))
+
+    @property
+    def seed(self) -> int:
+        """The seed; -1 where the configuration has none."""
+        seed = self.config.get("seed", -1)
+        return seed if isinstance(seed, int) else -1
+
+    @property
+    def minutes(self) -> float | None:
+        """Wall time of all phases; None where it was not written down."""
+        seconds = self.machine.get("seconds")
+        return sum(seconds.values()) / 60.0 if isinstance(seconds, Mapping) and seconds else None
+
+
+# ---- what may stand in a file ---------------------------------------------------------------------------------------
+
+
+def tame(value: Any, most: int = 300) -> str:
+    r"""Text on one line, without control characters, lone surrogates or marks that change the direction of writing.
+
+    >>> tame("a\nb \x1b[31mred")
+    'a�b �[31mred'
+    """
+    text = str(value)
+    shown = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:most])
+    return shown + ("…" if len(text) > most else "")
+
+
+def plain(value: Any, name: str, depth: int = 4) -> Any:
+    """A value of a JSON file with its texts tamed; refused where it is too deep, too long or out of range."""
+    if isinstance(value, str):
+        return tame(value)
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        if abs(value) >= 2**63:
+            raise DataError(f"{name} is out of range")
+        return value
+    if depth and isinstance(value, list | tuple) and len(value) <= 1000:
+        return [plain(part, name, depth - 1) for part in value]
+    if depth and isinstance(value, Mapping) and len(value) <= 1000:
+        return {tame(key): plain(part, tame(key), depth - 1) for key, part in value.items()}
+    raise DataError(f"{name} is too long, too deep, or no plain value")
+
+
+def number(value: Any, name: str) -> float:
+    """A finite number of reasonable size."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not abs(found) <= LARGEST or isinstance(value, bool):
+        raise DataError(f"{name} must be a finite number, not {tame(value, 40)!r}")
+    return found
+
+
+def figures(values: Any, name: str) -> Floats:
+    """A column of a replay figure: numbers and gaps; what is infinite or enormous becomes a gap."""
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise DataError(f"{name} is no list of numbers")
+    try:
+        found = np.array([math.nan if value in (None, "") else float(value) for value in values], float)
+    except (TypeError, ValueError, OverflowError):
+        raise DataError(f"{name} has a value that is no number") from None
+    return np.where(np.abs(found) <= LARGEST, found, math.nan)
+
+
+def _steps(values: Any, name: str) -> Floats:
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise DataError(f"{name} has no list of steps")
+    steps = np.array([number(value, f"a step of {name}") for value in values], float)
+    if len(steps) == 0 or np.any(steps != np.floor(steps)) or np.any(steps < 0) or np.any(np.diff(steps) <= 0):
+        raise DataError(f"the steps of {name} are no rising whole numbers")
+    return steps
+
+
+# ---- from values to a record ----------------------------------------------------------------------------------------
+
+
+def described(place: str, values: Any) -> Record:
+    """The part of a record that config.json holds."""
+    if not isinstance(values, Mapping) or not isinstance(values.get("config"), Mapping):
+        raise DataError("config is missing")
+    texts = {name: plain(values.get(name) or {}, name) for name in ("config", "data", "versions", "machine")}
+    for name, part in texts.items():
+        if not isinstance(part, dict):
+            raise DataError(f"{name} must hold names and values")
+    machine = texts["machine"]
+    if isinstance(machine.get("seconds"), dict):
+        machine["seconds"] = {phase: number(value, "seconds") for phase, value in machine["seconds"].items()}
+    return Record(
+        place,
+        texts["config"],
+        env=tame(values.get("env") or ""),
+        reference=_reference(values.get("reference")),
+        data=texts["data"],
+        versions={name: tame(version) for name, version in texts["versions"].items()},
+        machine=machine,
+    )
+
+
+def _reference(values: Any) -> tuple[float, float] | None:
+    if values is None:
+        return None
+    if not isinstance(values, list | tuple) or len(values) != 2:
+        raise DataError("reference must be null or two returns")
+    low, high = (number(value, "reference") for value in values)
+    if low == high:
+        raise DataError("reference must be two different returns")
+    return low, high
+
+
+def scores_of(returns: Floats, reference: tuple[float, float] | None) -> Floats:
+    """Normalised scores, or the returns themselves where there is no reference.
+
+    >>> scores_of(np.array([0.0, 50.0]), (0.0, 200.0))
+    array([ 0., 25.])
+    """
+    if reference is None:
+        return returns
+    low, high = reference
+    return 100.0 * (returns - low) / (high - low)
+
+
+def judged(record: Record) -> Record:
+    """A run that says it is done and has no online evaluation is not."""
+    online = record.curves.get("online")
+    if record.status == "done" and (online is None or not any(online.steps > 0)):
+        return replace(record, status="failed", reason="says it is done, but has no online evaluation")
+    return record
+
+
+# ---- archives: one line per run -------------------------------------------------------------------------------------
+
+
+def to_line(record: Record, name: str) -> str:
+    """A run as one line of an archive: the same bytes every time."""
+    values = {
+        "arb": FORMAT, "run": name, "status": record.status, "reason": record.reason, "config": record.config,
+        "env": record.env, "reference": record.reference, "data": record.data, "versions": record.versions,
+        "machine": record.machine,
+        "evaluations": {phase: _packed_curve(curve) for phase, curve in record.curves.items()},
+        "metrics": {phase: found for phase, columns in record.metrics.items() if (found := _packed_metrics(columns))},
+    }  # fmt: skip
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _packed_curve(curve: Curve) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "step": [int(step) for step in curve.steps],
+        "return": [[_rounded(value, DIGITS) for value in values] for values in curve.returns],
+    }
+    if curve.success is not None:
+        found["success"] = [[_rounded(value, 3) for value in values] for values in curve.success]
+    return found
+
+
+def _packed_metrics(columns: Mapping[str, Floats]) -> dict[str, Any]:
+    """The replay figures that have a number."""
+    kept = {
+        name: values for name, values in columns.items() if name.startswith("replay.") and np.isfinite(values).any()
+    }
+    if not kept:
+        return {}
+    chosen = np.unique(np.linspace(0, len(columns["step"]) - 1, MOST_POINTS).round().astype(int))
+    found = {name: [_rounded(value, 4) for value in values[chosen]] for name, values in kept.items()}
+    return {"step": [int(step) for step in columns["step"][chosen]], **found}
+
+
+def _rounded(value: float, digits: int) -> float | int | None:
+    if not math.isfinite(value):
+        return None
+    short = float(f"{value:.{digits}g}")
+    return int(short) if short == int(short) else short
+
+
+def from_line(place: str, text: str) -> Record:
+    """A run from a line of an archive; a `DataError` says what is wrong with it."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise DataError(f"is not JSON: {tame(problem, 80)}") from None
+    if not isinstance(values, Mapping) or values.get("arb") != FORMAT:
+        raise DataError(f'is no run of format {FORMAT}: it lacks "arb": {FORMAT}')
+    record = described(f"{place}: {tame(values.get('run', '?'))}", values)
+    if values.get("status") not in ("done", "failed"):
+        raise DataError("status must be done or failed")
+    parts = {name: values.get(name) or {} for name in ("evaluations", "metrics")}
+    if not all(isinstance(part, Mapping) and len(part) <= 10 for part in parts.values()):
+        raise DataError("evaluations and metrics must be given by phase")
+    return judged(
+        replace(
+            record,
+            status=values["status"],
+            reason=tame(values.get("reason") or ""),
+            curves={tame(p): curve_of(part, record.reference) for p, part in parts["evaluations"].items()},
+            metrics={tame(p): metrics_of(part) for p, part in parts["metrics"].items()},
+        )
+    )
+
+
+def curve_of(part: Any, reference: tuple[float, float] | None) -> Curve:
+    """The evaluations of a phase from lists of steps and returns; scores follow from the returns unless given too."""
+    if not isinstance(part, Mapping):
+        raise DataError("evaluations must hold step and return")
+    steps = _steps(part.get("step"), "an evaluation")
+    found = {
+        name: _episodes(part.get(name), len(steps), name)
+        for name in ("return", "score", "success")
+        if name == "return" or part.get(name) is not None
+    }
+    scores = found.get("score") or tuple(scores_of(values, reference) for values in found["return"])
+    if not all(np.all(np.abs(values) <= LARGEST) for values in scores):
+        raise DataError("a score is not finite: its reference is too narrow")
+    return Curve(steps, scores, found["return"], found.get("success"))
+
+
+def _episodes(values: Any, evaluations: int, name: str) -> tuple[Floats, ...]:
+    if not isinstance(values, list) or len(values) != evaluations:
+        raise DataError(f"{name} must hold a list of episodes for each evaluation")
+    if not all(isinstance(episodes, list) and episodes for episodes in values):
+        raise DataError(f"{name} has an evaluation without an episode")
+    return tuple(np.array([number(value, name) for value in episodes], float) for episodes in values)
+
+
+def metrics_of(part: Any) -> dict[str, Floats]:
+    """The figures of a phase, from columns by name."""
+    if not isinstance(part, Mapping) or len(part) > 1000:
+        raise DataError("metrics must hold columns by name")
+    steps = _steps(part.get("step"), "metrics")
+    columns = {tame(name): figures(values, tame(name)) for name, values in part.items() if name != "step"}
+    for name, values in columns.items():
+        if len(values) != len(steps):
+            raise DataError(f"{name} has {len(values)} values for {len(steps)} steps")
+    return {"step": steps, **columns}
