@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from arb.agents import IQL, PEX, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig
+from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, SACConfig
 from tests.agents.conftest import random_batches, updated
 
 CRITIC_PARTS = {
@@ -27,6 +27,7 @@ CRITIC_GRADIENTS = {
 CALQL_PARTS = {
     name: (lambda a, n=name: getattr(a, n)) for name in ("q", "target", "policy", "log_alpha", "log_multiplier")
 }
+SAC_PARTS = {name: part for name, part in CALQL_PARTS.items() if name != "log_multiplier"}
 CALQL_GRADIENTS = {
     "q": lambda a: a.q_adam.mu,
     "policy": lambda a: a.policy_adam.mu,
@@ -51,6 +52,7 @@ PEX_AGENT = (PEX, PEXConfig(hidden=(6,)))
 PEX_BUFFER = (PEX, PEXConfig(hidden=(6,), policy_actions="buffer"))
 FAMILY = (FamO2O, FamO2OConfig(hidden=(6,)))
 CALQL_PLAIN = (CalQL, CalQLConfig(policy_hidden=(6,), critic_hidden=(6,), actions=2))
+SAC_AGENT = (SAC, SACConfig(hidden=(6,), layer_norm=True))
 CALQL_LAGRANGE = (CalQL, replace(CALQL_PLAIN[1], lagrange=True))
 
 CASES = {
@@ -90,6 +92,11 @@ CASES = {
     }),
     "calql": (CALQL_PLAIN, False, CALQL_PARTS, CALQL_GRADIENTS, {
         "q": {"q", "target", "policy"},
+        "policy": {"policy", "q", "log_alpha"},
+        "log_alpha": {"policy"},
+    }),
+    "sac": (SAC_AGENT, False, SAC_PARTS, CALQL_GRADIENTS, {
+        "q": {"q", "target", "policy", "log_alpha"},
         "policy": {"policy", "q", "log_alpha"},
         "log_alpha": {"policy"},
     }),

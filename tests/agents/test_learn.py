@@ -12,6 +12,7 @@ import pytest
 from arb.agents import (
     IQL,
     PEX,
+    SAC,
     CalQL,
     CalQLConfig,
     FamO2O,
@@ -19,6 +20,7 @@ from arb.agents import (
     IQLConfig,
     NotFiniteError,
     PEXConfig,
+    SACConfig,
     fork,
     learn,
     on_host,
@@ -33,6 +35,7 @@ AGENTS = {
     "PEX": (PEX, PEXConfig(hidden=(6,))),
     "FamO2O": (FamO2O, FamO2OConfig(hidden=(6,))),
     "CalQL": (CalQL, CalQLConfig(policy_hidden=(6,), critic_hidden=(6,), actions=2)),
+    "SAC": (SAC, SACConfig(hidden=(6,), layer_norm=True)),
 }
 
 

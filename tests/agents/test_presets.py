@@ -62,7 +62,15 @@ CALQL = {
     "lowest_gap": (None, -200.0),
     "chunk": both(16),
 }
-TABLES = {"iql": (IQL, 0.5), "calql": (CALQL, 5.0), "pex": (PEX, 0.5), "famo2o": (FAMO2O, 0.5)}
+SAC = {
+    "hidden": both((256, 256)),
+    "discount": both(0.99),
+    "target_rate": both(0.005),
+    "learning_rate": both(3e-4),
+    "target_entropy": both(None),
+    "layer_norm": both(True),
+}
+TABLES = {"iql": (IQL, 0.5), "calql": (CALQL, 5.0), "pex": (PEX, 0.5), "famo2o": (FAMO2O, 0.5), "sac": (SAC, 5.0)}
 """Settings on locomotion and on AntMaze, and λ of ARB."""
 
 
@@ -80,8 +88,8 @@ def test_there_is_a_preset_for_every_algorithm_on_every_domain():
 
 
 def test_an_unknown_preset_is_refused_with_the_known_ones():
-    with pytest.raises(DataError, match=r"^no preset for sac on antmaze; there are: iql on locomotion"):
-        preset("sac", "antmaze")
+    with pytest.raises(DataError, match=r"^no preset for dqn on antmaze; there are: iql on locomotion"):
+        preset("dqn", "antmaze")
 
 
 def test_importing_the_package_does_not_import_jax():

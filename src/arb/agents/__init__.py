@@ -7,11 +7,13 @@ from arb.agents.iql import IQL, IQLConfig
 from arb.agents.learn import NotFiniteError, fork, learn, on_host, scores
 from arb.agents.pex import PEX, PEXConfig
 from arb.agents.protocol import Agent
+from arb.agents.sac import SAC, SACConfig
 from arb.agents.saving import load, save
 
 __all__ = [
     "IQL",
     "PEX",
+    "SAC",
     "Agent",
     "CalQL",
     "CalQLConfig",
@@ -23,6 +25,7 @@ __all__ = [
     "PEXConfig",
     "Ratio",
     "RatioConfig",
+    "SACConfig",
     "fork",
     "learn",
     "load",

@@ -20,6 +20,7 @@ from arb.agents.nets import AdamState, Twin, adam, copied, descend, follow, guar
 from arb.agents.policies import Acting, Draws, TanhGaussian
 from arb.agents.protocol import Metrics, Transitions
 from arb.agents.pytrees import constant, pytree
+from arb.agents.sac import improve, tune
 from arb.buffer.likelihood import Likelihood
 from arb.errors import DataError
 
@@ -64,16 +65,6 @@ def conservative_gap(q_fan: Array, log_prob: Array, q_data: Array, lowest: float
     """Soft maximum of Q over the fan, actions weighted by how rarely they are drawn, minus Q of the data: (B,)."""
     gap = jax.nn.logsumexp(q_fan - log_prob, axis=-1) - q_data
     return gap if lowest is None else jnp.maximum(gap, lowest)
-
-
-def temperature_loss(log_alpha: Array, log_prob: Array, target_entropy: float) -> Array:
-    """Falls when α falls as long as the policy is more random than asked."""
-    return -jnp.mean(log_alpha * (log_prob + target_entropy))
-
-
-def policy_loss(alpha: Array, log_prob: Array, q: Array) -> Array:
-    """Soft policy improvement."""
-    return jnp.mean(alpha * log_prob - q)
 
 
 def multiplier(log_multiplier: Array) -> Array:
@@ -211,17 +202,12 @@ class CalQL(Acting):
             self.q, self.target, batch, fan, self.log_multiplier, config, calibrate
         )
 
-        def improve(policy: TanhGaussian) -> tuple[Array, Array]:
-            action, log_prob = policy.draw(batch.obs, Draws(k_policy), 1)
-            q = self.q.least(batch.obs[:, None], action)
-            return policy_loss(jnp.exp(self.log_alpha), log_prob, q), log_prob
-
-        policy, policy_adam, p_loss, log_prob = descend(improve, self.policy, self.policy_adam, config.policy_rate)
-
-        def cool(log_alpha: Array) -> tuple[Array, None]:
-            return temperature_loss(log_alpha, jax.lax.stop_gradient(log_prob), -self.action_dim), None
-
-        log_alpha, alpha_adam, _, _ = descend(cool, self.log_alpha, self.alpha_adam, config.policy_rate)
+        policy, policy_adam, p_loss, log_prob = improve(
+            self.policy, self.policy_adam, self.q, self.log_alpha, batch.obs, k_policy, config.policy_rate
+        )
+        log_alpha, alpha_adam = tune(
+            self.log_alpha, self.alpha_adam, log_prob, -float(self.action_dim), config.policy_rate
+        )
         q, q_adam = move(self.q, gradient, self.q_adam, config.critic_rate)
         agent = replace(
             self,

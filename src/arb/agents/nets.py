@@ -70,18 +70,25 @@ class MLP:
 
     weights: tuple[Array, ...]
     biases: tuple[Array, ...]
+    norms: tuple[tuple[Array, Array], ...] = ()
+    """Scale and shift of each hidden layer's normalisation; none without layer normalisation."""
 
     @classmethod
-    def create(cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = fan_in_uniform) -> MLP:
+    def create(
+        cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = fan_in_uniform, layer_norm: bool = False
+    ) -> MLP:
         """A network with `sizes = (inputs, hidden ..., outputs)`."""
         keys = jax.random.split(key, len(sizes) - 1)
         layers = [initialise(k, n_in, n_out) for k, (n_in, n_out) in zip(keys, pairwise(sizes), strict=True)]
-        return cls(tuple(w for w, _ in layers), tuple(b for _, b in layers))
+        norms = tuple((jnp.ones(n), jnp.zeros(n)) for n in sizes[1:-1]) if layer_norm else ()
+        return cls(tuple(w for w, _ in layers), tuple(b for _, b in layers), norms)
 
     def __call__(self, *inputs: Array) -> Array:
         """Outputs for the inputs joined along their last axis; leading axes broadcast."""
         hidden = self._first(inputs)
-        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
+        for i, (weight, bias) in enumerate(zip(self.weights[1:], self.biases[1:], strict=True)):
+            if self.norms:
+                hidden = normalised(hidden, *self.norms[i])
             hidden = _relu(hidden) @ weight + bias
         return hidden
 
@@ -107,10 +114,12 @@ class Twin:
     second: MLP
 
     @classmethod
-    def create(cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = fan_in_uniform) -> Twin:
+    def create(
+        cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = fan_in_uniform, layer_norm: bool = False
+    ) -> Twin:
         """Two networks with different weights."""
-        one, two = jax.random.split(key)
-        return cls(MLP.create(one, sizes, initialise), MLP.create(two, sizes, initialise))
+        one, two = (MLP.create(k, sizes, initialise, layer_norm) for k in jax.random.split(key))
+        return cls(one, two)
 
     def __call__(self, obs: Array, action: Array) -> tuple[Array, Array]:
         """Both values."""
@@ -120,6 +129,13 @@ class Twin:
         """The smaller of both values, element by element."""
         first, second = self(obs, action)
         return namespace(first).minimum(first, second)
+
+
+def normalised(x: Array, scale: Array, shift: Array) -> Array:
+    """Layer normalisation: mean 0 and variance 1 over the last axis, then scaled and shifted."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    variance = (centred**2).mean(axis=-1, keepdims=True)
+    return centred * (variance + 1e-6) ** -0.5 * scale + shift
 
 
 def _relu(x: Array) -> Array:

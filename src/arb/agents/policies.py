@@ -137,10 +137,12 @@ class TanhGaussian:
     offset: Array
 
     @classmethod
-    def create(cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = orthogonal) -> TanhGaussian:
-        """A policy over `sizes[-1]` action dimensions: log σ = multiplier·net + offset, starting at 1 and −1."""
+    def create(
+        cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = orthogonal, offset: float = -1.0
+    ) -> TanhGaussian:
+        """A policy over `sizes[-1]` action dimensions: log σ = multiplier·net + offset; the multiplier starts at 1."""
         wide = (*sizes[:-1], 2 * sizes[-1])
-        return cls(MLP.create(key, wide, initialise), jnp.ones(()), -jnp.ones(()))
+        return cls(MLP.create(key, wide, initialise), jnp.ones(()), jnp.asarray(offset))
 
     def parameters(self, obs: Array) -> tuple[Array, Array]:
         """Mean and log-deviation of the normal before tanh."""

@@ -22,6 +22,7 @@ from arb.agents.famo2o import FamO2O, FamO2OConfig
 from arb.agents.iql import IQL, IQLConfig
 from arb.agents.nets import named_arrays, with_arrays
 from arb.agents.pex import PEX, PEXConfig
+from arb.agents.sac import SAC, SACConfig
 from arb.errors import DataError
 from arb.files import whole
 
@@ -30,12 +31,13 @@ AGENTS: dict[str, tuple[Any, Any]] = {
     "CalQL": (CalQL, CalQLConfig),
     "PEX": (PEX, PEXConfig),
     "FamO2O": (FamO2O, FamO2OConfig),
+    "SAC": (SAC, SACConfig),
 }
 """Name in a file to agent and configuration."""
 
 _ANEW = ": copy it anew, or train again"
 
-BuiltIn = IQL | CalQL | PEX | FamO2O
+BuiltIn = IQL | CalQL | PEX | FamO2O | SAC
 
 
 def save(agent: BuiltIn, path: str | Path) -> None:

@@ -25,7 +25,7 @@ def subject() -> dict[str, Option]:
     strategies = "; ".join(f"{name}: {strategy.purpose}" for name, strategy in STRATEGIES.items())
     return {
         "task": Option(("-t", "--task"), "bundled:pendulum-random", "task, file or other source of past data"),
-        "agent": Option(("-a", "--agent"), "iql", "iql, calql, pex or famo2o"),
+        "agent": Option(("-a", "--agent"), "iql", "iql, calql, pex, famo2o or sac"),
         "strategy": Option(("-s", "--strategy"), "arb", strategies),
         "seed": Option(("--seed",), "0", "the seed"),
     }

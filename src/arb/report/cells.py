@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 STRATEGIES = {"naive": "Naive", "parallel": "Parallel", "top_n": "Top-N", "berb": "BERB", "arb": "ARB"}
 """The strategies in the paper's order, with the paper's spelling."""
-AGENTS = {"iql": "IQL", "calql": "Cal-QL", "pex": "PEX", "famo2o": "FamO2O"}
+AGENTS = {"iql": "IQL", "calql": "Cal-QL", "pex": "PEX", "famo2o": "FamO2O", "sac": "SAC"}
 
 _SHORT = {
     "replay.temperature": "λ",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from arb.agents import CalQLConfig, FamO2OConfig, IQLConfig, PEXConfig
+from arb.agents import CalQLConfig, FamO2OConfig, IQLConfig, PEXConfig, SACConfig
 from arb.errors import DataError
 
 Domain = Literal["locomotion", "antmaze"]
@@ -56,6 +56,9 @@ PRESETS: dict[tuple[str, Domain], Preset] = {
         FamO2OConfig(expectile=0.9, lowest_balance=8.0, highest_balance=14.0),
         0.5,
     ),
+    # Not in the paper: layer normalisation as RLPD has it, and Cal-QL's λ, whose policy is of the same kind.
+    ("sac", "locomotion"): Preset(SACConfig(layer_norm=True), 5.0),
+    ("sac", "antmaze"): Preset(SACConfig(layer_norm=True), 5.0),
 }
 
 

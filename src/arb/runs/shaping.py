@@ -38,9 +38,11 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("pex", "locomotion"): Rule(by_return_range=True),
     ("famo2o", "locomotion"): Rule(),
     ("calql", "locomotion"): Rule(),
+    ("sac", "locomotion"): Rule(),
     ("iql", "antmaze"): Rule(shift=-1.0),
     ("pex", "antmaze"): Rule(shift=-1.0),
     ("famo2o", "antmaze"): Rule(shift=-1.0),
+    ("sac", "antmaze"): Rule(shift=-1.0),
     ("calql", "antmaze"): Rule(states=False, scale=10.0, shift=-5.0),
 }
 

@@ -1,0 +1,83 @@
+"""SAC: its losses by hand, one whole update worked out, and layer-normalised critics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from arb.agents import SAC, SACConfig
+from arb.agents.nets import MLP, Twin, normalised
+from arb.agents.policies import Draws
+from arb.agents.sac import policy_loss, soft_value, temperature_loss
+from tests.agents.conftest import random_batches, updated
+
+SMALL = SACConfig(hidden=(8, 8), learning_rate=0.01, target_rate=0.25)
+
+
+def test_losses_worked_by_hand():
+    assert soft_value(jnp.array([1.0]), jnp.array(0.5), jnp.array([-4.0])).tolist() == [3.0]
+    # Log-densities 1 and 3 are an entropy of -2 where -3 is asked: too random, so the loss falls with alpha.
+    assert float(temperature_loss(jnp.array(2.0), jnp.array([1.0, 3.0]), -3.0)) == pytest.approx(2.0)
+    assert float(policy_loss(jnp.array(0.5), jnp.array([2.0, 4.0]), jnp.array([1.0, 1.0]))) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_the_losses_of_an_update_worked_from_its_formulas(layer_norm):
+    agent = SAC.create(jax.random.key(0), 4, 2, replace(SMALL, layer_norm=layer_norm))
+    agent = replace(agent, log_alpha=jnp.log(jnp.array(0.3)), target=jax.tree.map(lambda x: 0.9 * x, agent.q))
+    batch, key = random_batches(32), jax.random.key(1)
+    after, metrics = updated(agent, batch, key)
+    k_next, k_policy = jax.random.split(key)
+    (next_action, next_log_prob), (action, log_prob) = (
+        jax.tree.map(lambda x: x[:, 0], agent.policy.draw(obs, Draws(k), 1))
+        for obs, k in ((batch.next_obs, k_next), (batch.obs, k_policy))
+    )
+    y = batch.reward + 0.99 * batch.discount * (agent.target.least(batch.next_obs, next_action) - 0.3 * next_log_prob)
+    q1, q2 = agent.q(batch.obs, batch.action)
+    expected = {
+        "critic_loss": (jnp.mean((q1 - y) ** 2) + jnp.mean((q2 - y) ** 2)) / 2,
+        "policy_loss": jnp.mean(0.3 * log_prob - agent.q.least(batch.obs, action)),
+        "q": jnp.minimum(q1, q2).mean(),
+        "alpha": 0.3,
+        "entropy": -log_prob.mean(),
+    }
+    assert {k: float(v) for k, v in metrics.items()} == pytest.approx({k: float(v) for k, v in expected.items()}, 1e-4)
+    halfway = jax.tree.map(lambda start, moved: 0.75 * start + 0.25 * moved, agent.target, after.q)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), after.target, halfway)
+
+
+@pytest.mark.parametrize(("entropy", "falls"), [(None, True), (-9.0, True), (9.0, False)])
+def test_the_temperature_falls_while_the_policy_is_more_random_than_asked(entropy, falls):
+    agent = SAC.create(jax.random.key(0), 4, 2, replace(SMALL, target_entropy=entropy))
+    after, metrics = updated(agent, random_batches(32), jax.random.key(1))
+    assert float(metrics["entropy"]) > -2.0, "which is what is asked of two dimensions if nothing is said"
+    assert (float(after.log_alpha) < 0.0) is falls
+    assert abs(float(after.log_alpha)) == pytest.approx(0.01, rel=1e-3)  # Adam's first step
+
+
+def test_layer_normalisation_worked_by_hand():
+    # Mean 2 and variance 2/3, in NumPy and in JAX.
+    for x in (np.array([1.0, 2.0, 3.0]), jnp.array([1.0, 2.0, 3.0])):
+        np.testing.assert_allclose(normalised(x, 2.0, 1.0), 1 + 2 * np.array([-1, 0, 1]) * 1.5**0.5, rtol=1e-5)
+    net = MLP.create(jax.random.key(0), (3, 5, 4, 1), layer_norm=True)
+    net = replace(net, norms=tuple((s + 1.0, b - 0.1) for s, b in net.norms))
+    x = jnp.array([0.3, -2.0, 0.7])
+    for i in range(2):
+        x = jax.nn.relu(normalised(x @ net.weights[i] + net.biases[i], *net.norms[i]))
+    np.testing.assert_allclose(net(jnp.array([0.3, -2.0, 0.7])), x @ net.weights[2] + net.biases[2], rtol=1e-5)
+
+
+def test_layer_normalised_critics_stay_bounded_far_from_the_data():
+    far = jnp.full((1, 2), 1e4)
+    plain, normed = (Twin.create(jax.random.key(0), (6, 32, 32, 1), layer_norm=on) for on in (False, True))
+    assert abs(float(plain.least(jnp.zeros((1, 4)), far)[0])) > 100
+    assert abs(float(normed.least(jnp.zeros((1, 4)), far)[0])) < 10
+
+
+def test_the_policy_starts_wide():
+    _, log_std = SAC.create(jax.random.key(0), 4, 2, SMALL).policy.parameters(jnp.zeros((1, 4)))
+    assert np.abs(log_std).max() < 0.7
