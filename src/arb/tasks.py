@@ -7,7 +7,7 @@ qualities of a robot.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -47,9 +47,10 @@ class Task:
     """Gymnasium id."""
     horizon: int
     reference: Reference
-    urls: tuple[str, ...]
-    size: int
-    sha256: str
+    urls: tuple[str, ...] = ()
+    """Where the file can be downloaded; none for sets of the suite, which are made."""
+    size: int = 0
+    sha256: str = ""
 
     @property
     def file(self) -> str:
@@ -120,6 +121,20 @@ TASKS: Mapping[str, Task] = MappingProxyType(
 )
 PAPER = tuple(name for name in TASKS if not name.endswith(("-full-replay-v2", "-expert-v2")) or "medium-expert" in name)
 """The 12 locomotion and 6 AntMaze tasks of the paper."""
+
+
+def _suite() -> Iterator[Task]:
+    for robot in ("hopper", "walker2d", "halfcheetah"):
+        for quality in ("random", "mixed", "medium", "medium-expert"):
+            yield Task(f"suite:{robot}-{quality}", "locomotion", f"arb/{robot}-v2", 1000, REFERENCES[robot])
+    for maze, (_, horizon) in MAZES.items():
+        for walk in ("play", "diverse"):
+            env = f"arb/antmaze-{maze}-v2"
+            yield Task(f"suite:antmaze-{maze}-{walk}", "antmaze", env, horizon, REFERENCES["antmaze"])
+
+
+SUITE: Mapping[str, Task] = MappingProxyType({task.name: task for task in _suite()})
+"""The sets that this project makes itself (`arb.data.suite`), scored on D4RL's scales."""
 
 
 def find_task(name: str) -> Task:

@@ -1,4 +1,4 @@
-"""The ant that walks to a goal: what it sees does not depend on where it stands or looks, and its reward is as stated."""
+"""The ant that walks to a goal: its view does not depend on where it stands or looks, its reward is as stated."""
 
 import gymnasium
 import mujoco

@@ -85,6 +85,27 @@ def _audit(arguments: argparse.Namespace) -> int:
     return 0 if result.sound else 1
 
 
+def _make(arguments: argparse.Namespace) -> int:
+    from arb.data.suite import made, make, wanted
+
+    asked = wanted(arguments.name, arguments.rows, arguments.seed)
+    if arguments.out is None and asked.seed:
+        raise DataError("the cache holds the sets of seed 0: say with --out where to write another seed")
+    if arguments.out is None:
+        print(f"{made(asked.source)}\nuse it with: arb run --task {asked.source}")
+    else:
+        print(f"{arguments.out}: {len(make(asked, arguments.out)['rewards']):,} rows")
+    return 0
+
+
+def _ladder(arguments: argparse.Namespace) -> int:
+    from arb.data.ladder import make_ladder
+
+    make_ladder(arguments.folder, arguments.out, arguments.commit)
+    print(f"{arguments.out}: {arguments.out.stat().st_size:,} bytes")
+    return 0
+
+
 def _collect(arguments: argparse.Namespace) -> int:
     from arb.data.collect import Request, collect
 
@@ -125,6 +146,15 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("audit", _audit, "Look for broken borders, values and copies; exit status 1 if the data is unsound.")
     sub.add_argument("file")
     sub.add_argument("--env", default="", metavar="ID", help="a Gymnasium id: actions must keep its bounds")
+    sub = command("make", _make, "Make a set of the suite; nothing is downloaded.")
+    sub.add_argument("name", help="e.g. suite:hopper-mixed ('arb data list' shows all)")
+    sub.add_argument("--rows", type=int, help="how many (default 200,000); whole episodes, so a few more are recorded")
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--out", type=Path, metavar="FILE", help="an HDF5 file (default: the cache)")
+    sub = command("ladder", _ladder, "Select policies of rising quality from a SAC run of 'arb data collect'.")
+    sub.add_argument("folder", type=Path, help="folder of the SAC run")
+    sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="ends in .npz")
+    sub.add_argument("--commit", default="", help="the version of the code that trained it")
     sub = command("collect", _collect, "Make a D4RL-style dataset for a Gymnasium environment.")
     sub.add_argument("env", help="Gymnasium id, e.g. arb/hopper-v2")
     sub.add_argument("quality", help="random, medium, medium-replay, expert, medium-expert, full-replay or mixed")

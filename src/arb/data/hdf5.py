@@ -80,11 +80,11 @@ def _state_after(parts: list[Any], observations: Any) -> Any:
     return after if same > 0.9 else None
 
 
-def write_hdf5(path: Path, columns: Mapping[str, Any], attributes: Mapping[str, str | int | float]) -> None:
+def write_hdf5(path: Path, columns: Mapping[str, Any], attributes: Mapping[str, Any], effort: int = 9) -> None:
     """A file in D4RL's layout, compressed without loss; it appears under its name only when it is complete."""
     with whole(path) as temporary, h5py.File(temporary, "w") as file:
         for name, column in columns.items():
-            file.create_dataset(name, data=column, compression="gzip", compression_opts=9, shuffle=True)
+            file.create_dataset(name, data=column, compression="gzip", compression_opts=effort, shuffle=True)
         for name, value in attributes.items():
             file.attrs[name] = value
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from arb.buffer.dataset import leaves
 from arb.data.columns import Data, borders, episode_returns, fingerprint
-from arb.tasks import TASKS, Reference, Task, env_reference, normalised
+from arb.tasks import SUITE, TASKS, Reference, Task, env_reference, normalised
 
 BINS, WIDTH = 12, 40
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -18,6 +18,8 @@ QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 def task_of(source: str) -> Task | None:
     """The task that a source names, by its own name, as what it stands in for, or by D4RL's name for its file."""
+    if source.startswith("suite:"):
+        return SUITE.get(":".join(source.split(":")[:2]))
     name = source.removeprefix("d4rl:").removeprefix("stand-in:")
     return TASKS.get(name) or next((task for task in TASKS.values() if task.file == Path(source).name), None)
 

@@ -65,6 +65,10 @@ def locate(source: str) -> tuple[str, str]:
         return kind, rest
     if colon and kind == "bundled":
         return "hdf5", str(bundled(rest))
+    if colon and kind == "suite":
+        from arb.data.suite import made
+
+        return "hdf5", str(made(source))
     if colon and kind == "stand-in":
         from arb.data.standin import stand_in
 

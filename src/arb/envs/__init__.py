@@ -1,7 +1,8 @@
 """D4RL's tasks on today's MuJoCo, registered with Gymnasium, and any other Gymnasium environment by its id.
 
 Importing this package registers `arb/hopper-v2`, `arb/walker2d-v2`, `arb/halfcheetah-v2` and
-`arb/antmaze-{umaze,medium,large}-v2` and `arb/ant-goal-v0`, so `gymnasium.make("arb.envs:arb/hopper-v2")` works anywhere.
+`arb/antmaze-{umaze,medium,large}-v2` and `arb/ant-goal-v0`, so that
+`gymnasium.make("arb.envs:arb/hopper-v2")` works anywhere.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class AntGoal(AntMaze):
         qpos = self.model.qpos0 + self.np_random.uniform(-RESET_NOISE, RESET_NOISE, self.model.nq)
         angle = self.np_random.uniform(0, 2 * np.pi)
         noise = self.np_random.uniform(-RESET_NOISE, RESET_NOISE, 4)
-        qpos[3:7] = [np.cos(angle / 2), 0, 0, np.sin(angle / 2)] + noise
+        qpos[3:7] = np.array([np.cos(angle / 2), 0, 0, np.sin(angle / 2)]) + noise
         qpos[3:7] /= np.linalg.norm(qpos[3:7])
         self.set_state(qpos, RESET_NOISE * self.np_random.standard_normal(self.model.nv))
         self._draw_goal()

@@ -1,0 +1,188 @@
+"""The suite: sets for offline-to-online learning that make themselves on any machine, without network.
+
+Each set is a short recipe over the policies of a ladder (`arb.data.ladder`), recorded in this project's environments.
+The sets resemble D4RL's and are not D4RL's: scores on them do not compare with published ones.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import arb
+from arb.data.ladder import Ladder, read_ladder
+from arb.data.progress import progress
+from arb.data.recording import Dataset, Tell, joined, random_actor, record
+from arb.errors import DataError, near
+from arb.tasks import SUITE, Task
+
+PREFIX = "suite:"
+ROWS = 200_000
+FEWEST, MOST = 1_000, 20_000_000
+VERSION = 1
+"""Of the recipes: raised when a set with the same name and seed would hold other rows."""
+WALK_HORIZON = {"umaze-play": 700}
+"""Steps of a recorded walk; all other sets have 1,000, also `umaze-diverse`, as in D4RL's files."""
+
+
+class Part(NamedTuple):
+    """Rows of one rung of the ladder, in shares of the set."""
+
+    rung: str
+    share: int
+
+
+QUALITIES: Mapping[str, tuple[Part, ...]] = {
+    "random": (Part("random", 1),),
+    "mixed": (Part("random", 1), Part("10", 1), Part("25", 1), Part("50", 1), Part("75", 2), Part("100", 2)),
+    "medium": (Part("33", 1),),
+    "medium-expert": (Part("33", 1), Part("100", 1)),
+}
+
+
+class Wanted(NamedTuple):
+    """A set, its size and its seed."""
+
+    task: Task
+    rows: int = ROWS
+    seed: int = 0
+
+    @property
+    def source(self) -> str:
+        """The name under which the set can be used as a task."""
+        return self.task.name + (f":{self.rows}" if self.rows != ROWS else "")
+
+    @property
+    def quality(self) -> str:
+        """The name without the robot."""
+        return self.task.name.removeprefix(PREFIX).partition("-")[2]
+
+    @property
+    def robot(self) -> str:
+        """Whose ladder it is made from."""
+        robot = self.task.name.removeprefix(PREFIX).partition("-")[0]
+        return "ant" if robot == "antmaze" else robot
+
+
+def wanted(name: str, rows: int | None = None, seed: int = 0) -> Wanted:
+    """The set that a name asks for: `suite:hopper-mixed`, or `suite:hopper-mixed:1000000` for another size."""
+    base, colon, size = name.removeprefix(PREFIX).partition(":")
+    if PREFIX + base not in SUITE:
+        known = [task.removeprefix(PREFIX) for task in SUITE]
+        raise DataError(f"the suite has no set {base!r}{near(base, known)}; it has {', '.join(known)}")
+    if colon and not size.isdecimal():
+        raise DataError(f"{name}: after the second colon stands a number of rows, as in {PREFIX}{base}:1000000")
+    rows = rows if rows is not None else int(size[:12]) if colon else ROWS
+    if not FEWEST <= rows <= MOST:
+        raise DataError(f"{PREFIX}{base}: {rows:,} rows asked for; a set has {FEWEST:,} to {MOST:,}")
+    return Wanted(SUITE[PREFIX + base], rows, seed)
+
+
+def made(name: str) -> Path:
+    """The file of a set in the cache, made on first use."""
+    from arb.data.fetch import cache_directory
+
+    asked = wanted(name)
+    ladder = read_ladder(asked.robot)
+    stem = asked.source.removeprefix(PREFIX).replace(":", "-")
+    path = cache_directory() / "suite" / f"{stem}-{VERSION}-{ladder.sha256[:8]}.hdf5"
+    if not path.exists():
+        with _alone(path):
+            if not path.exists():
+                make(asked, path, ladder)
+    return path
+
+
+def make(asked: Wanted, out: Path, ladder: Ladder | None = None) -> Dataset:
+    """Record a set and write it in D4RL's layout; the file appears only when it is complete."""
+    from arb.data.hdf5 import write_hdf5
+
+    ladder = ladder or read_ladder(asked.robot)
+    walks = asked.task.family == "antmaze"
+    with progress(f"making {asked.source}", asked.rows) as tell:
+        columns, story = (_walks if walks else _rungs)(asked, ladder, tell)
+    about = {
+        "env": asked.task.env,
+        "suite": asked.source,
+        "seed": asked.seed,
+        "action_low": -1.0,
+        "action_high": 1.0,
+        **story,
+        "command": f"arb data make {asked.task.name} --rows {asked.rows} --seed {asked.seed}",
+        "ladder": f"{asked.robot} {ladder.sha256[:16]}, trained by: {ladder.about.get('command', 'unknown')}",
+        "versions": versions(),
+        "note": "made here, not D4RL's data; another MuJoCo, NumPy or processor may give other last digits",
+    }
+    write_hdf5(out, columns, about, effort=1)
+    return columns
+
+
+def _rungs(asked: Wanted, ladder: Ladder, tell: Tell) -> tuple[Dataset, dict[str, Any]]:
+    """Rows of each part of the recipe, one after the other."""
+    from arb.envs import make as make_env
+
+    env, parts, stories, done = make_env(asked.task.env), [], [], 0
+    recipe = QUALITIES[asked.quality]
+    total = sum(part.share for part in recipe)
+    for number, (name, share) in enumerate(recipe):
+        rung = ladder.rungs[name]
+        actor = random_actor(env) if rung.policy is None else rung.policy.sample
+        rows = share * asked.rows // total
+        parts.append(record(env, actor, rows, (*_seed(asked), number), _after(done, tell)))
+        done += rows
+        sac = f"SAC after {rung.steps} steps, mean return {rung.sampled:.0f}"
+        stories.append(f"{len(parts[-1]['rewards'])} rows of {sac if rung.policy else 'uniformly random actions'}")
+    return joined(parts), {"made_by": "; ".join(stories)}
+
+
+def _after(done: int, tell: Tell) -> Tell:
+    return lambda rows: tell(done + rows)
+
+
+def _walks(asked: Wanted, ladder: Ladder, tell: Tell) -> tuple[Dataset, dict[str, Any]]:
+    from arb.data.waypoints import NOISE, record_walks
+
+    walk = asked.quality
+    maze, anywhere = walk.split("-")[0], walk != "umaze-play"
+    policy = ladder.rungs["100"].policy
+    horizon = WALK_HORIZON.get(walk, 1000)
+    columns, goal = record_walks(policy, maze, anywhere, horizon, asked.rows, _seed(asked), tell)
+    start = "any cell without a goal" if anywhere else "the start cell"
+    story = f"an ant that walks from {start} to its goal by waypoints, with action noise {NOISE}"
+    return columns, {"made_by": story, "evaluation_goal": goal}
+
+
+def _seed(asked: Wanted) -> tuple[int, ...]:
+    return (VERSION, crc32(asked.task.name.encode()), asked.seed)
+
+
+def versions() -> str:
+    """Of everything that the numbers of a set depend on, as JSON."""
+    found = {"arb-rl": arb.__version__}
+    for name in ("numpy", "mujoco", "gymnasium"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return json.dumps(found)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One process at a time makes a set; the others wait for it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(path.name + ".lock")
+    handle = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+        lock.unlink(missing_ok=True)
