@@ -137,7 +137,7 @@ AGENTS: dict[str, tuple[Any, Any, float, float]] = {
     "FamO2O": (FamO2O, FamO2OConfig(hidden=SMALL), 0.5, 0.1),
     "Cal-QL": (
         CalQL,
-        CalQLConfig(policy_hidden=SMALL, critic_hidden=SMALL, actions=4, policy_rate=3e-4, chunk=64),
+        CalQLConfig(policy_hidden=SMALL, critic_hidden=SMALL, samples=4, policy_rate=3e-4, chunk=64),
         5.0,
         1.0,
     ),

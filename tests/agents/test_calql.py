@@ -30,7 +30,7 @@ from arb.buffer.batch import Batch
 from arb.errors import DataError
 from tests.agents.conftest import random_batches, twin, updated
 
-SMALL = CalQLConfig(policy_hidden=(8,), critic_hidden=(8, 8), actions=3, chunk=4)
+SMALL = CalQLConfig(policy_hidden=(8,), critic_hidden=(8, 8), samples=3, chunk=4)
 RATES = replace(SMALL, lagrange=True, policy_rate=0.01, critic_rate=0.02, target_rate=0.25)
 """A multiplier, and rates that tell who uses which."""
 FILES = ["calql_locomotion", "calql_antmaze", "cql_antmaze"]

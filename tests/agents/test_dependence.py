@@ -51,7 +51,7 @@ IQL_AGENT = (IQL, IQLConfig(hidden=(6,)))
 PEX_AGENT = (PEX, PEXConfig(hidden=(6,)))
 PEX_BUFFER = (PEX, PEXConfig(hidden=(6,), policy_actions="buffer"))
 FAMILY = (FamO2O, FamO2OConfig(hidden=(6,)))
-CALQL_PLAIN = (CalQL, CalQLConfig(policy_hidden=(6,), critic_hidden=(6,), actions=2))
+CALQL_PLAIN = (CalQL, CalQLConfig(policy_hidden=(6,), critic_hidden=(6,), samples=2))
 SAC_AGENT = (SAC, SACConfig(hidden=(6,), layer_norm=True))
 CALQL_LAGRANGE = (CalQL, replace(CALQL_PLAIN[1], lagrange=True))
 

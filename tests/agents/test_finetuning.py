@@ -25,7 +25,7 @@ AGENTS: dict[str, tuple[Any, Any, float]] = {
     "CalQL": (
         CalQL,
         # These rewards are a tenth of locomotion's and the play is poor: full conservatism would only clone it.
-        CalQLConfig(policy_hidden=SMALL, critic_hidden=SMALL, actions=4, policy_rate=1e-3, conservatism=0.1),
+        CalQLConfig(policy_hidden=SMALL, critic_hidden=SMALL, samples=4, policy_rate=1e-3, conservatism=0.1),
         5.0,
     ),
     "SAC": (SAC, SACConfig(hidden=SMALL, learning_rate=1e-3, layer_norm=True), 5.0),

@@ -34,7 +34,7 @@ AGENTS = {
     "IQL": (IQL, IQLConfig(hidden=(6,))),
     "PEX": (PEX, PEXConfig(hidden=(6,))),
     "FamO2O": (FamO2O, FamO2OConfig(hidden=(6,))),
-    "CalQL": (CalQL, CalQLConfig(policy_hidden=(6,), critic_hidden=(6,), actions=2)),
+    "CalQL": (CalQL, CalQLConfig(policy_hidden=(6,), critic_hidden=(6,), samples=2)),
     "SAC": (SAC, SACConfig(hidden=(6,), layer_norm=True)),
 }
 

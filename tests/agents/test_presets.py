@@ -53,7 +53,7 @@ CALQL = {
     "policy_rate": (3e-5, 1e-4),
     "critic_rate": both(3e-4),
     "conservatism": (10.0, 5.0),
-    "actions": both(10),
+    "samples": both(10),
     "calibrate": both(True),
     "calibrate_online": both(True),
     "lagrange": (False, True),

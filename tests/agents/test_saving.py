@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from arb.agents import learn, load, save
+from arb.agents.pytrees import pytree
 from arb.errors import DataError
 from tests.agents.conftest import random_batches
 from tests.agents.test_learn import AGENTS, fresh, same
@@ -42,10 +43,29 @@ def test_training_goes_on_bit_for_bit(tmp_path):
 def test_another_configuration_is_refused_with_a_sentence(tmp_path):
     save(fresh("IQL"), tmp_path / "a")
     asked = replace(AGENTS["IQL"][1], expectile=0.9)
-    with pytest.raises(DataError, match=r"another configuration: expectile is 0\.7 in the file and 0\.9 here"):
+    with pytest.raises(DataError, match=r"other settings: expectile is 0\.7 in the file and 0\.9 here"):
         load(tmp_path / "a", asked)
-    with pytest.raises(DataError, match="the file holds IQLConfig, asked was PEXConfig"):
+    with pytest.raises(DataError, match="the file has IQLConfig, you gave PEXConfig"):
         load(tmp_path / "a", AGENTS["PEX"][1])
+
+
+def test_a_file_of_another_agent_is_refused_and_its_name_is_only_compared(tmp_path):
+    save(fresh("PEX"), tmp_path / "a")
+    with pytest.raises(DataError, match="holds the agent PEX, not IQL: choose that agent, or train again"):
+        load(tmp_path / "a", kind=AGENTS["IQL"][0])
+    assert same(load(tmp_path / "a", kind=AGENTS["PEX"][0]), fresh("PEX"))
+
+
+def test_an_agent_from_outside_is_loaded_only_as_the_class_that_is_given(tmp_path):
+    own = type("Own", (AGENTS["IQL"][0],), {"__annotations__": {}})
+    own = pytree(own)
+    agent = own.create(jax.random.key(0), 4, 2, AGENTS["IQL"][1])
+    save(agent, tmp_path / "own")
+    with pytest.raises(DataError, match="holds no agent of this library"):
+        load(tmp_path / "own")
+    loaded = load(tmp_path / "own", AGENTS["IQL"][1], kind=own)
+    assert type(loaded) is own
+    assert same(loaded, agent)
 
 
 def test_a_foreign_or_damaged_file_is_refused(tmp_path):
@@ -58,32 +78,32 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path):
         about = json.loads(file.metadata()["arb"])
     arrays.pop(next(iter(arrays)))
     save_file(arrays, tmp_path / "damaged", metadata={"arb": json.dumps(about)})
-    with pytest.raises(DataError, match="is damaged, it does not fit its own configuration"):
+    with pytest.raises(DataError, match="is damaged, its arrays do not match its settings"):
         load(tmp_path / "damaged")
     about["config"]["momentum"] = 0.9
     save_file(arrays, tmp_path / "newer", metadata={"arb": json.dumps(about)})
-    with pytest.raises(DataError, match="settings this version does not know: momentum"):
+    with pytest.raises(DataError, match="settings that this version does not have: momentum"):
         load(tmp_path / "newer")
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is damaged, or no file of arb.agents.save"),
-        (pickle.dumps({"policy": 1}), "is damaged, or no file of arb.agents.save"),
-        (b"PK\x03\x04" + bytes(100), "is damaged, or no file of arb.agents.save"),
+        (b"", "is damaged or was not written by arb.agents.save"),
+        (pickle.dumps({"policy": 1}), "is damaged or was not written by arb.agents.save"),
+        (b"PK\x03\x04" + bytes(100), "is damaged or was not written by arb.agents.save"),
     ],
 )
 def test_a_file_of_another_format_is_refused_with_its_path(content, message, tmp_path):
     (tmp_path / "other").write_bytes(content)
-    with pytest.raises(DataError, match=rf"other {message}.*: copy it anew, or train again"):
+    with pytest.raises(DataError, match=rf"other {message}.*: copy it again, or train again"):
         load(tmp_path / "other")
 
 
 def test_a_file_cut_short_or_not_there_is_refused_with_its_path(tmp_path):
     save(fresh("IQL"), tmp_path / "whole")
     (tmp_path / "short").write_bytes((tmp_path / "whole").read_bytes()[:-100])
-    with pytest.raises(DataError, match=r"short is damaged, or no file of arb\.agents\.save .*: copy it anew"):
+    with pytest.raises(DataError, match=r"short is damaged or was not written by arb\.agents\.save .*: copy it again"):
         load(tmp_path / "short")
     for name in ("missing", ""):  # the latter is a folder
         with pytest.raises(DataError, match="cannot be read"):
@@ -97,13 +117,13 @@ def without(key):
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (without("online"), "is damaged, it does not fit its own configuration: 'online'"),
-        (without("config"), "is damaged, it does not fit its own configuration: 'config'"),
-        (lambda about: json.dumps(about | {"config": [1]}), "is damaged, it does not fit its own configuration"),
-        (lambda about: json.dumps(about | {"obs_dim": "4"}), "is damaged, it does not fit its own configuration"),
+        (without("online"), "is damaged, its arrays do not match its settings: 'online'"),
+        (without("config"), "is damaged, its arrays do not match its settings: 'config'"),
+        (lambda about: json.dumps(about | {"config": [1]}), "is damaged, its arrays do not match its settings"),
+        (lambda about: json.dumps(about | {"obs_dim": "4"}), "is damaged, its arrays do not match its settings"),
         (lambda about: json.dumps([about]), "holds no agent of this library"),
         (lambda about: json.dumps(about | {"agent": ["IQL"]}), "holds no agent of this library"),
-        (lambda about: json.dumps(about)[:-5], "is damaged, or no file of arb.agents.save"),
+        (lambda about: json.dumps(about)[:-5], "is damaged or was not written by arb.agents.save"),
     ],
 )
 def test_a_header_that_makes_no_sense_is_refused(header, message, tmp_path):
@@ -119,7 +139,7 @@ def test_a_header_that_makes_no_sense_is_refused(header, message, tmp_path):
 def test_weights_that_are_not_finite_are_refused(tmp_path):
     agent = fresh("IQL")
     save(replace(agent, policy=replace(agent.policy, log_std=np.array([0.0, np.nan], np.float32))), tmp_path / "nan")
-    with pytest.raises(DataError, match=r"nan holds a value that is not finite, in \.policy\.log_std: copy it anew"):
+    with pytest.raises(DataError, match=r"nan holds a value that is not finite, in \.policy\.log_std: copy it again"):
         load(tmp_path / "nan")
 
 
@@ -128,11 +148,12 @@ def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):
     save(fresh("IQL"), path)
     before = path.read_bytes()
 
-    def broken(arrays, name, metadata):
-        name.write_bytes(b"half")
+    def broken(path, content):
+        with path.open("wb") as file:
+            file.write(content[:100])
         raise OSError("disk full")
 
-    monkeypatch.setattr("arb.agents.saving.save_file", broken)
+    monkeypatch.setattr("pathlib.Path.write_bytes", broken)
     with pytest.raises(OSError, match="disk full"):
         save(fresh("PEX"), path)
     assert path.read_bytes() == before

@@ -40,15 +40,15 @@ class CalQLConfig:
     """Learning rate of the critics and of the Lagrange multiplier."""
     conservatism: float = 10.0
     """Weight of the conservative term."""
-    actions: int = 10
-    """Actions per state and source: uniform, policy at s, policy at s'."""
+    samples: int = 10
+    """Sampled actions per state and source: uniform, policy at s, policy at s'."""
     calibrate: bool = True
     calibrate_online: bool = True
     lagrange: bool = False
     """Tune a multiplier so that the conservative gap stays at `target_gap`."""
     target_gap: float = 0.8
     max_backup: bool = False
-    """Bootstrap from the best of `actions` next actions instead of from one."""
+    """Bootstrap from the best of `samples` next actions instead of from one."""
     lowest_gap: float | None = None
     """Lower clip of the gap of each state."""
     chunk: int = 16
@@ -88,9 +88,9 @@ class Fan(NamedTuple):
 
 def draw_fan(policy: TanhGaussian, batch: Transitions, chance: Draws, config: CalQLConfig) -> Fan:
     """A fresh fan, detached from the policy."""
-    current, current_log_prob = policy.draw(batch.obs, chance, config.actions)
-    following, next_log_prob = policy.draw(batch.next_obs, chance, config.actions)
-    target, _ = policy.draw(batch.next_obs, chance, config.actions if config.max_backup else 1)
+    current, current_log_prob = policy.draw(batch.obs, chance, config.samples)
+    following, next_log_prob = policy.draw(batch.next_obs, chance, config.samples)
+    target, _ = policy.draw(batch.next_obs, chance, config.samples if config.max_backup else 1)
     uniform = 2.0 * chance.random(current.shape) - 1.0
     return jax.lax.stop_gradient(Fan(uniform, current, current_log_prob, following, next_log_prob, target))
 
@@ -102,7 +102,7 @@ def error_and_gap(
 
     `q` is (B, 3n + 1): uniform actions, the policy's at s', the policy's at s, the data's; `log_prob` (B, 3n) likewise.
     """
-    uniform, policy, data = q[:, : config.actions], q[:, config.actions : -1], q[:, -1]
+    uniform, policy, data = q[:, : config.samples], q[:, config.samples : -1], q[:, -1]
     if calibrate:
         policy = calibrated(policy, return_to_go)
     gap = conservative_gap(jnp.concatenate([uniform, policy], axis=1), log_prob, data, config.lowest_gap)

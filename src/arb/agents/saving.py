@@ -9,38 +9,30 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save as to_bytes
 
-from arb.agents.calql import CalQL, CalQLConfig
-from arb.agents.famo2o import FamO2O, FamO2OConfig
-from arb.agents.iql import IQL, IQLConfig
+from arb.agents.calql import CalQL
+from arb.agents.famo2o import FamO2O
+from arb.agents.iql import IQL
 from arb.agents.nets import named_arrays, with_arrays
-from arb.agents.pex import PEX, PEXConfig
-from arb.agents.sac import SAC, SACConfig
+from arb.agents.pex import PEX
+from arb.agents.sac import SAC
 from arb.errors import DataError
 from arb.files import whole
 
-AGENTS: dict[str, tuple[Any, Any]] = {
-    "IQL": (IQL, IQLConfig),
-    "CalQL": (CalQL, CalQLConfig),
-    "PEX": (PEX, PEXConfig),
-    "FamO2O": (FamO2O, FamO2OConfig),
-    "SAC": (SAC, SACConfig),
-}
-"""Name in a file to agent and configuration."""
+BUILT_IN: dict[str, Any] = {kind.__name__: kind for kind in (IQL, CalQL, PEX, FamO2O, SAC)}
+"""The agents that are opened by the name in a file; any other class must be given by the caller."""
 
-_ANEW = ": copy it anew, or train again"
-
-BuiltIn = IQL | CalQL | PEX | FamO2O | SAC
+_ANEW = ": copy it again, or train again"
 
 
-def save(agent: BuiltIn, path: str | Path) -> None:
+def save(agent: Any, path: str | Path) -> None:
     """Write the agent to `path`, replacing what was there only once the new file is complete."""
     about = {
         "agent": type(agent).__name__,
@@ -49,34 +41,46 @@ def save(agent: BuiltIn, path: str | Path) -> None:
         "online": agent.online,
         "config": asdict(agent.config),
     }
-    with whole(Path(path)) as unfinished:
-        save_file(named_arrays(agent), unfinished, metadata={"arb": json.dumps(about)})
+    with whole(Path(path)) as unfinished:  # written by Python, so that a full disk is an OSError
+        unfinished.write_bytes(to_bytes(named_arrays(agent), metadata={"arb": json.dumps(about)}))
 
 
-def load(path: str | Path, config: Any = None) -> BuiltIn:
-    """The agent in the file; where `config` is given, the file must have been trained under the same."""
+def load(path: str | Path, config: Any = None, kind: Any = None) -> Any:
+    """The agent in a file written by `save`.
+
+    Args:
+        path: the file. Nothing in it is executed, and no name in it is imported.
+        config: if given, refuse a file that was trained under other settings.
+        kind: the agent's class; needed for one from outside this package. If given, refuse another agent's file.
+    """
     about, arrays = _read(path)
-    if not isinstance(about, dict) or str(about.get("agent")) not in AGENTS:
+    name = about.get("agent") if isinstance(about, dict) else None
+    if not isinstance(name, str) or (kind is None and name not in BUILT_IN):
         raise DataError(f"{path} holds no agent of this library: give a file written by arb.agents.save")
-    kind, config_kind = AGENTS[about["agent"]]
+    if kind is not None and name != kind.__name__:
+        raise DataError(f"{path} holds the agent {name}, not {kind.__name__}: choose that agent, or train again")
+    kind = kind or BUILT_IN[name]
     try:
-        stored = _config(config_kind, about["config"], path)
+        stored = _config(settings_class(kind), about["config"], path)
         if config is not None and config != stored:
             raise DataError(
-                f"{path} was trained under another configuration: {_difference(stored, config)}; ask for the one in "
-                "the file, or train anew"
+                f"{path} was trained with other settings: {_difference(stored, config)}; use the settings in the "
+                "file, or train again"
             )
-        agent: BuiltIn = with_arrays(
-            _empty(kind, about["obs_dim"], about["action_dim"], stored, about["online"]), arrays
-        )
+        agent = with_arrays(_empty(kind, about["obs_dim"], about["action_dim"], stored, about["online"]), arrays)
     except DataError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is damaged, it does not fit its own configuration: {error}{_ANEW}") from error
+        raise DataError(f"{path} is damaged, its arrays do not match its settings: {error}{_ANEW}") from error
     spoilt = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
     if spoilt is not None:
         raise DataError(f"{path} holds a value that is not finite, in {spoilt}{_ANEW}")
     return agent
+
+
+def settings_class(kind: Any) -> Any:
+    """The class of an agent's settings: the type of its field `config`."""
+    return get_type_hints(kind)["config"]
 
 
 def _read(path: str | Path) -> tuple[Any, dict[str, NDArray[Any]]]:
@@ -89,22 +93,22 @@ def _read(path: str | Path) -> tuple[Any, dict[str, NDArray[Any]]]:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}") from None
     except (SafetensorError, ValueError) as error:
-        raise DataError(f"{path} is damaged, or no file of arb.agents.save ({error}){_ANEW}") from None
+        raise DataError(f"{path} is damaged or was not written by arb.agents.save ({error}){_ANEW}") from None
 
 
 def _config(kind: Any, stored: dict[str, Any], path: str | Path) -> Any:
     unknown = stored.keys() - {f.name for f in fields(kind)}
     if unknown:
         raise DataError(
-            f"{path} has settings this version does not know: {', '.join(sorted(unknown))}; load it with the version "
-            "of arb that wrote it"
+            f"{path} has settings that this version does not have: {', '.join(sorted(unknown))}; load it with the "
+            "version of arb that wrote it"
         )
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()})
 
 
 def _difference(stored: Any, asked: Any) -> str:
     if type(stored) is not type(asked):
-        return f"the file holds {type(stored).__name__}, asked was {type(asked).__name__}"
+        return f"the file has {type(stored).__name__}, you gave {type(asked).__name__}"
     pairs = {f.name: (getattr(stored, f.name), getattr(asked, f.name)) for f in fields(stored)}
     return ", ".join(f"{k} is {a!r} in the file and {b!r} here" for k, (a, b) in pairs.items() if a != b)
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.agents.saving import AGENTS
+from arb.agents.saving import BUILT_IN
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Sampler
 from arb.data import Reference, fingerprint, normalised, read
@@ -29,7 +29,7 @@ from arb.tasks import env_reference
 from arb.tasks import family_of as family_of_env
 
 _VERSIONS = ("arb-rl", "numpy", "jax", "jaxlib", "optax", "gymnasium", "mujoco")
-_CLASSES = {name.lower(): kind for name, (kind, _) in AGENTS.items()}
+_CLASSES = {name.lower(): kind for name, kind in BUILT_IN.items()}
 
 
 @dataclass(frozen=True)
