@@ -6,7 +6,7 @@
 Against the same cycle the way the paper's release goes about it: acting through eager PyTorch, borders of episodes
 found by a Python loop over all rows, one forward pass over all of them at once, `numpy.random.choice` with `p` for
 every batch, and eager updates. What costs the release so much per row or per update is timed on a part and multiplied
-up. Variants take turns; medians. The last line is no program: the matrix products of ARB's exact refresh and of the
+up. Variants take turns; medians. The last line is no program: the matrix products of ARB's refresh and of the
 updates, at the rate at which this machine multiplies 256 x 256 matrices, and nothing else.
 """
 
@@ -144,7 +144,7 @@ def main() -> None:
             "the release's way": release(data),
             "naive": ours(data, Uniform(), turns),
             "ARB": ours(data, OnPolicy(0.5), turns),
-            "ARB, 1/16 per refresh": ours(data, OnPolicy(0.5, budget=rows // 16), turns),
+            "ARB auto": ours(data, OnPolicy("auto"), turns),
             "ARB's matrix products": partial(at_the_limit, rows),
         }
         seen = [{name: run() for name, run in variants.items()} for _ in range(turns)][1:]

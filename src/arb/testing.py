@@ -82,10 +82,9 @@ def _situations(make: MakeSampler, seed: int) -> Iterator[tuple[str, Sampler]]:
                     sampler.ledger.close(env)
 
     def weigh(sampler: Sampler) -> Sampler:
-        request = sampler.request(rng)
-        if request is not None:
-            n = sampler.ledger.size if request.sequence is None else len(request.sequence)
-            sampler.reweigh(request, rng.normal(-2.0, 1.0, n).astype(np.float32))
+        if sampler.asks_policy:
+            ledger = sampler.ledger
+            sampler.reweigh(rng.normal(-2.0, 1.0, ledger.size).astype(np.float32), ledger.head)
         return sampler
 
     yield "one row", weigh(begin(4, 1))

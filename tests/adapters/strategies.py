@@ -18,6 +18,7 @@ STRATEGIES = {
     "mixed": arb.Mixed,
     "trajectory": lambda: arb.OnPolicy(0.5),
     "transition": lambda: arb.OnPolicy(0.5, level="transition"),
-    "budget": lambda: arb.OnPolicy(0.5, budget=300),
+    "auto": lambda: arb.OnPolicy("auto", effective=0.25),
+    "floor": lambda: arb.OnPolicy(0.2, least_effective=0.25, level="transition"),
     "learned ratio": learned_ratio,
 }

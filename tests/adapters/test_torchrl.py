@@ -182,7 +182,7 @@ def test_storage_filled_before_is_offline(past):
     assert (sampler.stats()["trajectories"], sampler.stats()["online_rows"]) == (3, 0)
 
 
-@pytest.mark.parametrize("strategy", ["mixed", "trajectory", "transition", "budget", "learned ratio"])
+@pytest.mark.parametrize("strategy", ["mixed", "trajectory", "transition", "auto", "floor", "learned ratio"])
 @pytest.mark.parametrize("way", ["state_dict", "dumps"])
 def test_checkpoint_keeps_the_weights(past, tmp_path, way, strategy):
     _, sampler, buffer, actor = train(past, STRATEGIES[strategy](), rounds=2)

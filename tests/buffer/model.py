@@ -15,7 +15,8 @@ class Step:
     terminated: bool
     online: bool
     trajectory: int
-    weight: float = 1.0
+    weight: float | None = None
+    """None for a step that came after the last refresh."""
 
 
 @dataclass
@@ -48,9 +49,10 @@ class Model:
         self.refreshed = True
 
     def probability(self) -> dict[float, float]:
-        """Probability of each living step, named by its observation, which is unique."""
-        total = sum(step.weight for step in self.alive)
-        return {step.obs: step.weight / total for step in self.alive}
+        """Probability of each living step, named by its observation; new ones have the largest weight of the others."""
+        largest = max((step.weight for step in self.alive if step.weight is not None), default=1.0)
+        weight = {step.obs: largest if step.weight is None else step.weight for step in self.alive}
+        return {obs: value / sum(weight.values()) for obs, value in weight.items()}
 
     def return_to_go(self, index: int) -> float:
         first = self.steps[index]

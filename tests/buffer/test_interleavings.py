@@ -17,7 +17,6 @@ GAMMA, TEMPERATURE, CLIP = 0.9, 0.7, (-6.0, 1.0)
 
 SAMPLERS = {
     "arb": lambda: OnPolicy(TEMPERATURE, clip=CLIP),
-    "arb with a budget": lambda: OnPolicy(TEMPERATURE, clip=CLIP, budget=10_000),
     "naive": Uniform,
     "parallel": Mixed,
 }

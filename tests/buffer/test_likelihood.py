@@ -15,7 +15,7 @@ from arb.buffer.likelihood import (
     gaussian_log_likelihood,
     tanh_gaussian_log_likelihood,
 )
-from arb.buffer.onpolicyness import log_onpolicyness, trajectory_log_weight, transition_log_weight
+from arb.buffer.onpolicyness import group_mean, log_onpolicyness
 
 HALF_LOG_2PI = 0.9189385332046727
 vectors = hnp.arrays(np.float64, (5, 3), elements=st.floats(-3, 3))
@@ -117,9 +117,9 @@ def weights(reference, score, level):
     low, high, temperature = (float(reference[k]) for k in ("low", "high", "temperature"))
     log_onp = log_onpolicyness(score, low, high)
     if level == "transition":
-        return np.exp(transition_log_weight(log_onp, temperature))
+        return np.exp(log_onp / temperature)
     trajectory = reference["trajectory"]
-    return np.exp(trajectory_log_weight(log_onp, trajectory, trajectory.max() + 1, temperature))[trajectory]
+    return np.exp(group_mean(log_onp, trajectory, trajectory.max() + 1) / temperature)[trajectory]
 
 
 def test_parity_with_the_gaussian_reference(reference):

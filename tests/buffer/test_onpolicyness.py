@@ -3,13 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arb.buffer.onpolicyness import (
-    group_mean,
-    log_onpolicyness,
-    mean_after_partial_scoring,
-    trajectory_log_weight,
-    transition_log_weight,
-)
+from arb.buffer.onpolicyness import group_mean, log_onpolicyness
 
 scores = st.lists(st.floats(-50, 20), min_size=1, max_size=30).map(np.array)
 
@@ -22,9 +16,8 @@ def test_equation_3_by_hand():
 def test_equation_4_by_hand():
     # geometric means of (1, e^-2) and (e^-4) are e^-1 and e^-4; to the power 1/0.5 they are e^-2 and e^-8
     log_onp = np.array([0.0, -2.0, -4.0])
-    weight = trajectory_log_weight(log_onp, np.array([0, 0, 1]), 2, temperature=0.5)
+    weight = group_mean(log_onp, np.array([0, 0, 1]), 2) / 0.5
     np.testing.assert_allclose(np.exp(weight), np.exp([-2.0, -8.0]))
-    np.testing.assert_allclose(transition_log_weight(log_onp, 0.5), [0.0, -4.0, -8.0])
 
 
 @given(scores)
@@ -36,11 +29,10 @@ def test_onpolicyness_lies_in_0_to_1_and_keeps_the_order(score):
     assert (np.diff(onp[order]) >= 0.0).all()
 
 
-@given(scores, st.floats(0.1, 10.0))
-def test_a_trajectory_of_one_step_weighs_what_its_transition_does(score, temperature):
+@given(scores)
+def test_the_mean_of_a_trajectory_of_one_step_is_that_of_its_transition(score):
     log_onp = log_onpolicyness(score, -12.0, 7.0)
-    alone = trajectory_log_weight(log_onp, np.arange(len(score)), len(score), temperature)
-    np.testing.assert_allclose(alone, transition_log_weight(log_onp, temperature))
+    assert group_mean(log_onp, np.arange(len(score)), len(score)).tolist() == log_onp.tolist()
 
 
 @given(scores, st.floats(-5.0, 5.0))
@@ -51,28 +43,10 @@ def test_a_shift_of_all_scores_inside_the_clip_bounds_changes_nothing(score, shi
 
 def test_no_underflow_at_a_low_temperature():
     log_onp = log_onpolicyness(np.array([-0.919, -12.0], np.float32), -12.0, 7.0)
-    weight = trajectory_log_weight(log_onp, np.array([0, 1]), 2, temperature=0.1)
+    weight = group_mean(log_onp, np.array([0, 1]), 2) / 0.1
     assert np.exp(weight)[1] == pytest.approx(np.exp(-110.81), rel=1e-4)
     assert np.exp(weight)[1] > 0.0
 
 
 def test_group_mean_of_an_empty_group_is_nan():
     assert np.isnan(group_mean(np.array([1.0]), np.array([1]), 2)[0])
-
-
-def test_partial_scoring_by_hand():
-    # group 0: mean -3, two fresh rows moved by +1 and +2; group 1: none fresh
-    estimate = mean_after_partial_scoring(np.array([-3.0, -7.0]), np.array([1.0, 2.0]), np.array([0, 0]))
-    assert estimate.tolist() == [-1.5, -7.0]
-
-
-def test_partial_scoring_is_unbiased():
-    rng = np.random.default_rng(0)
-    old, new = rng.normal(size=40), rng.normal(size=40)
-    estimates = []
-    for _ in range(20_000):
-        pick = rng.choice(40, size=5, replace=False)
-        change = new[pick] - old[pick]
-        estimates.append(mean_after_partial_scoring(np.array([old.mean()]), change, np.zeros(5, int))[0])
-    error = np.std(estimates) / np.sqrt(len(estimates))
-    assert abs(np.mean(estimates) - new.mean()) < 5 * error

@@ -262,7 +262,7 @@ def used_buffer(sampler):
     return buffer
 
 
-STRATEGIES = [Uniform, Mixed, OnPolicy, lambda: OnPolicy(level="transition"), lambda: OnPolicy(budget=64)]
+STRATEGIES = [Uniform, Mixed, OnPolicy, lambda: OnPolicy(level="transition"), lambda: OnPolicy("auto")]
 
 
 @pytest.mark.parametrize("make", STRATEGIES)

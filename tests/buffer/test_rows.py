@@ -23,9 +23,9 @@ def test_streams_make_trajectories_by_hand():
     assert rows.close(1).tolist() == []
 
 
-@given(size=st.integers(1, 40), chunk=st.integers(1, 17), budget=st.sampled_from([None, 5]))
-def test_a_refresh_asks_for_living_rows_only_and_always_for_as_many(size, chunk, budget):
-    rows, asked = Rows(64, OnPolicy(budget=budget), seed=0), []
+@given(size=st.integers(1, 40), chunk=st.integers(1, 17))
+def test_a_refresh_asks_for_living_rows_only_and_always_for_as_many(size, chunk):
+    rows, asked = Rows(64, OnPolicy(), seed=0), []
     rows.extend([size])
     numbers = np.arange(size, dtype=float)
 
@@ -35,8 +35,7 @@ def test_a_refresh_asks_for_living_rows_only_and_always_for_as_many(size, chunk,
 
     rows.refresh(score, chunk=chunk)
     assert {len(part) for part in asked} == {chunk}
-    if budget is None:
-        assert set(np.concatenate(asked)) == set(numbers)
+    assert set(np.concatenate(asked)) == set(numbers)
 
 
 @pytest.mark.parametrize("sampler", [Uniform, Mixed, OnPolicy])
@@ -63,7 +62,7 @@ def test_a_copy_by_state_or_by_pickle_draws_the_same(sampler):
 
 def test_only_a_strategy_that_learns_is_given_columns():
     class Learner(Uniform):
-        ahead = 1
+        learns = True
 
         def train(self, rows, take, rng):
             batch = take(rows)

@@ -1,11 +1,9 @@
 import numpy as np
 import pytest
 
-from arb import Mixed, OnPolicy, ReplayBuffer, Sampler, Uniform
-from arb.buffer.ledger import Ledger, Runs
-from arb.buffer.onpolicy import random_steps
-from arb.buffer.onpolicyness import group_mean
-from arb.testing import check_sampler, frequency_excess
+from arb import DataError, Mixed, OnPolicy, ReplayBuffer, Sampler, Uniform
+from arb.buffer.ledger import Ledger
+from arb.testing import check_sampler
 
 STRATEGIES = {
     "naive": Uniform,
@@ -16,7 +14,11 @@ STRATEGIES = {
     "arb, warm": lambda: OnPolicy(5.0),
     "arb, transitions": lambda: OnPolicy(0.5, level="transition"),
     "arb, cold transitions": lambda: OnPolicy(0.1, level="transition"),
-    "arb, budget": lambda: OnPolicy(0.5, budget=12),
+    "arb auto": lambda: OnPolicy("auto", effective=0.25),
+    "arb auto, transitions": lambda: OnPolicy("auto", effective=0.1, level="transition"),
+    "arb auto, 12 rows": lambda: OnPolicy("auto", effective=12),
+    "arb with a floor": lambda: OnPolicy(0.05, least_effective=0.5),
+    "arb in units of the spread": lambda: OnPolicy(0.5, unit="spread"),
 }
 
 
@@ -92,10 +94,12 @@ def bound(sampler, capacity, *lengths):
 
 
 def weighed(sampler, scores):
-    request = sampler.request(np.random.default_rng(0))
-    assert request.sequence is None
-    sampler.reweigh(request, np.asarray(scores, np.float32))
+    sampler.reweigh(np.asarray(scores, np.float32), sampler.ledger.head)
     return sampler
+
+
+def step(sampler, *, begins):
+    sampler.insert(sampler.ledger.append([0], np.array([begins]), online=True)[0])
 
 
 def test_arb_by_hand():
@@ -113,21 +117,65 @@ def test_arb_transitions_by_hand():
 
 def test_new_rows_get_the_largest_weight():
     sampler = weighed(bound(OnPolicy(0.5), 10, 2, 2), [-1.0, -1.0, -9.0, -9.0])
-    sampler.ledger.append([0], np.array([True]), online=True)
+    step(sampler, begins=True)
     p = sampler.probabilities()
     assert p[4] == pytest.approx(p[0])
     assert p[4] == p.max()
     assert p[2] < p[0]
 
 
+def test_new_rows_get_the_largest_weight_of_a_living_row():
+    # weights 1, e^-2, e^-4 in that order of age; four new rows overwrite the two of weight 1 and two of weight e^-2
+    sampler = weighed(bound(OnPolicy(0.5), 8, 2, 3, 3), [-1.0] * 2 + [-2.0] * 3 + [-3.0] * 3)
+    for t in range(4):
+        step(sampler, begins=t == 0)
+    e = np.exp(-2.0)
+    np.testing.assert_allclose(sampler.probabilities() * (5 + 3 * e), [1, 1, 1, 1, 1, e, e, e], rtol=1e-12)
+    for _ in range(2):  # now the row of weight e^-2 is gone as well, and one of weight e^-4
+        step(sampler, begins=False)
+    np.testing.assert_allclose(sampler.probabilities(), np.full(8, 1 / 8), rtol=1e-12)
+
+
+def test_draws_do_not_wait_for_rows_that_are_gone():
+    # the overwritten rows had e^500 times the weight of all others: drawing until another row comes would never end
+    sampler = weighed(bound(OnPolicy(0.02), 10, 5, 5), [-1.0] * 5 + [-11.0] * 5)
+    for t in range(6):
+        step(sampler, begins=t == 0)
+    np.testing.assert_allclose(sampler.probabilities(), np.full(10, 0.1), rtol=1e-12)
+    assert set(sampler.draw(np.random.default_rng(0), (1000,)).tolist()) == set(range(10))
+
+
+def test_a_sampler_serves_one_buffer():
+    sampler = OnPolicy()
+    ReplayBuffer(10, sampler)
+    with pytest.raises(DataError, match="this OnPolicy already serves another buffer: make a new one"):
+        ReplayBuffer(10, sampler)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "shown"),
+    [
+        (Uniform(), "Uniform()"),
+        (Mixed(0.25), "Mixed(offline_share=0.25)"),
+        (OnPolicy(), "OnPolicy(temperature=0.5)"),
+        (OnPolicy("auto"), "OnPolicy(temperature='auto', effective=0.25)"),
+        (OnPolicy(2, level="transition"), "OnPolicy(temperature=2, level='transition')"),
+        (Forgetful(), "Forgetful()"),
+    ],
+    ids=str,
+)
+def test_a_sampler_is_shown_in_one_line(sampler, shown):
+    assert repr(sampler) == shown
+
+
 def test_an_unfinished_episode_counts_with_its_prefix():
     sampler = bound(OnPolicy(1.0), 10, 1)
     for _ in range(2):
-        sampler.ledger.append([0], np.array([sampler.ledger.open_run(0) < 0]), online=True)
+        step(sampler, begins=sampler.ledger.open_run(0) < 0)
     weighed(sampler, [-1.0, -2.0, -4.0])
     p = sampler.probabilities()
     assert p[1] / p[0] == pytest.approx(np.exp(-2.0))
-    sampler.ledger.append([0], np.array([False]), online=True)
+    step(sampler, begins=False)
     weighed(sampler, [-1.0, -2.0, -4.0, -6.0])
     assert sampler.probabilities()[1] / sampler.probabilities()[0] == pytest.approx(np.exp(-3.0))
 
@@ -151,79 +199,24 @@ def test_mixed_without_offline_rows_left():
     assert buffer.ledger.is_online(buffer.draw(64)).all()
 
 
-def test_a_partial_refresh_of_an_unchanged_policy_is_exact():
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(1, 60, size=40)
-    scores = rng.normal(-3.0, 1.5, lengths.sum()).astype(np.float32)
-    exact = weighed(bound(OnPolicy(0.5), 5000, *lengths), scores)
-    partial = weighed(bound(OnPolicy(0.5, budget=70), 5000, *lengths), scores)
-    for _ in range(5):
-        request = partial.request(rng)
-        assert abs(len(request.sequence) - 70) <= 1
-        partial.reweigh(request, scores[request.sequence])
-        np.testing.assert_allclose(partial.probabilities(), exact.probabilities(), rtol=1e-5)
-
-
-def test_a_partial_refresh_scores_new_and_open_trajectories_whole():
-    sampler = weighed(bound(OnPolicy(0.5, budget=20), 1000, 400, 400), np.zeros(800))
-    for t in range(15):
-        sampler.ledger.append([0], np.array([t == 0]), online=True)
-    request = sampler.request(np.random.default_rng(0))
-    assert set(range(800, 815)) <= set(request.sequence.tolist())
-    sampler.reweigh(request, np.full(len(request.sequence), -1.0, np.float32))
-    again = sampler.request(np.random.default_rng(0))  # still open, so again whole
-    assert set(range(800, 815)) <= set(again.sequence.tolist())
-    sampler.ledger.close(0)
-    assert not set(range(800, 815)) <= set(sampler.request(np.random.default_rng(0)).sequence.tolist())
-
-
-def total_variation(p, q):
-    return 0.5 * np.abs(p - q).sum()
-
-
-def test_a_partial_refresh_follows_a_moving_policy():
-    rng = np.random.default_rng(1)
-    lengths = np.full(60, 200)
-    index = np.repeat(np.arange(60), 200)
-    partial = bound(OnPolicy(0.5, budget=12_000 // 16), 12_000, *lengths)
-    exact = bound(OnPolicy(0.5), 12_000, *lengths)
-    scores = rng.normal(-3.0, 0.5, 12_000) + rng.normal(0.0, 0.5, 60)[index]
-    weighed(partial, scores)
-    for _ in range(10):
-        scores = scores + rng.normal(0.0, 0.05, 60)[index] + rng.normal(0.0, 0.05, 12_000)
-        weighed(exact, scores)
-        request = partial.request(rng)
-        partial.reweigh(request, scores[request.sequence].astype(np.float32))
-        ours = total_variation(partial.probabilities(), exact.probabilities())
-        plain = group_mean(scores[request.sequence], index[request.sequence], 60)[index] / 0.5
-        plain = np.exp(plain - plain.max())
-        assert ours < 0.5 * total_variation(plain / plain.sum(), exact.probabilities())
-
-
-def test_random_steps_are_even_over_all_rows():
-    rng = np.random.default_rng(0)
-    runs = Runs(np.arange(3), np.array([0, 7, 100]), np.array([1, 1, 2]), np.array([7, 3, 40]))
-    drawn = np.concatenate([random_steps(rng, runs, 10) for _ in range(4000)])
-    rows = np.concatenate([np.arange(10), np.arange(100, 180, 2)])
-    counts = np.array([(drawn == row).sum() for row in rows])
-    assert counts.sum() == len(drawn)
-    assert frequency_excess(counts, np.full(50, 0.02)) < 5.0
-    assert len(random_steps(rng, runs, 0)) == 0
-    assert abs(len(random_steps(rng, runs, 10**6)) - 50) <= 1
-
-
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"temperature": 0.0}, "temperature must be positive"),
+        ({"temperature": 0.0}, "temperature must be greater than 0"),
         ({"clip": (1.0, 1.0)}, "lower clip bound"),
-        ({"level": "episode"}, '"trajectory" or "transition"'),
-        ({"budget": 0}, "at least 1 row"),
-        ({"budget": 5, "level": "transition"}, "needs level='trajectory'"),
+        ({"level": "episode"}, "'trajectory' or 'transition'"),
+        ({"temperature": float("nan")}, "greater than 0"),
+        ({"temperature": "automatic"}, "greater than 0, or \"auto\", not 'automatic'"),
+        ({"temperature": "auto", "effective": 0.0}, "effective must be a share"),
+        ({"temperature": "auto", "least_effective": 0.5}, "leave out least_effective"),
+        ({"temperature": 0.5, "effective": 0.5}, 'effective needs temperature="auto"'),
+        ({"effective": 0.5}, 'effective needs temperature="auto"'),
+        ({"least_effective": -0.5}, "least_effective must be"),
+        ({"unit": "std"}, "unit must be 'score' or 'spread'"),
     ],
 )
 def test_impossible_settings_are_refused(kwargs, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(DataError, match=message):
         OnPolicy(**kwargs)
 
 

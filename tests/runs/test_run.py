@@ -15,7 +15,7 @@ from arb import DataError
 from arb.data.collect import Request, collect
 from arb.policy import load_policy
 from arb.runs.checkpoint import newest_checkpoint, write_checkpoint
-from arb.runs.config import configure, with_leaf
+from arb.runs.config import configure, flat, from_flat, with_leaf
 from arb.runs.run import run
 from arb.runs.stopping import Interrupted
 from tests.runs import tiny
@@ -185,6 +185,13 @@ def test_ctrl_c_saves_and_says_how_to_go_on(place):
         ({"agent": "iqll"}, "there is no agent 'iqll' (did you mean 'iql'?)"),
         ({"strategy": "abr"}, "there is no strategy 'abr' (did you mean 'arb'?)"),
         ({"budget": "tiny"}, "there is no preset 'tiny'"),
+        (
+            {"overrides": {"replay.temperature": "automatic"}},
+            "replay.temperature must be float or 'auto', not 'automatic'",
+        ),
+        ({"overrides": {"replay.temperature": 0}}, "replay.temperature must be greater than 0, or auto, not 0.0"),
+        ({"overrides": {"replay.effective": 0}}, "replay.effective must be greater than 0"),
+        ({"overrides": {"replay.least_effective": -1}}, "replay.least_effective must be at least 0"),
         ({"overrides": {"schedule.onlin": 5}}, "no setting 'schedule.onlin' (did you mean 'online'?)"),
         ({"overrides": {"schedule": 5}}, "'schedule' is a group of settings"),
         ({"overrides": {"seed.x": 5}}, "'seed' is a single setting"),
@@ -206,14 +213,16 @@ def test_every_leaf_can_be_set_from_text():
         "replay.clip": "(-9.0, 7.0)",
         "replay.level": "transition",
         "settings.hidden": "[32, 32]",
-        "replay.budget": "None",
     }
     config = configure(overrides=overrides)
     assert config.schedule.online == 500
     assert config.replay.temperature == 2.0
+    assert type(config.replay.temperature) is float
     assert config.replay.clip == (-9.0, 7.0)
     assert config.settings.hidden == (32, 32)
-    assert config.replay.budget is None
+    assert configure(overrides={"replay.temperature": "auto"}).replay.temperature == "auto"
+    assert configure(strategy="arb_auto").replay.temperature == "auto"
+    assert from_flat(flat(config) | {"replay.budget": None}) == config
 
 
 def test_a_discrete_environment_makes_the_policy_categorical(place):

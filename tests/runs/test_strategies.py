@@ -37,3 +37,19 @@ def test_every_strategy_draws_from_what_it_keeps(name):
     batch = buffer.sample(64)
     assert set(batch.reward.tolist()) <= {-1.0, 0.0}
     assert (batch.obs < (30 if name == "top_n" else 63)).all()
+
+
+@pytest.mark.parametrize(
+    ("replay", "made"),
+    [
+        (Replay(), "OnPolicy(temperature=0.5)"),
+        (Replay(temperature="auto"), "OnPolicy(temperature='auto', effective=0.25)"),
+        (Replay(temperature="auto", effective=0.1, level="transition"),
+         "OnPolicy(temperature='auto', effective=0.1, level='transition')"),
+        (Replay(temperature=2.0, least_effective=0.25), "OnPolicy(temperature=2.0, least_effective=0.25)"),
+        (Replay(unit="spread", clip=(-5.0, 7.0)), "OnPolicy(temperature=0.5, unit='spread', clip=(-5.0, 7.0))"),
+    ],
+)  # fmt: skip
+def test_settings_reach_the_sampler(replay, made):
+    dataset, raw = antmaze_like()
+    assert repr(prepare(replay, dataset, raw, 0, (1, 1))[1]) == made

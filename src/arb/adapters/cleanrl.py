@@ -136,7 +136,7 @@ class ReplayBuffer:
         """A batch, drawn by the strategy."""
         rows = self.buffer.draw(batch_size)
         batch = self.buffer.take(rows)
-        if self.buffer.sampler.ahead == 1:  # a strategy that learns its weights, such as BERB's
+        if self.buffer.sampler.learns:
             self.buffer.sampler.train(rows, self.buffer.take, self.buffer.draws)
         columns = (
             batch.obs,

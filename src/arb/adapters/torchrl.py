@@ -146,7 +146,7 @@ class StrategySampler(HostSampler):
         columns = stored if hasattr(stored, "batch_size") else {}  # what is no tensordict has no such columns
         trajectory = _column(columns, self._offline_keys if self._is_offline else self._online_keys, rows)
         done = _column(columns, (DONE,), rows)
-        if trajectory is None and done is None and type(self._strategy).request is not Sampler.request:
+        if trajectory is None and done is None and self._strategy.asks_policy:
             raise DataError(
                 f"the stored rows have neither {DONE} nor the number of their trajectory, which "
                 f"{type(self._strategy).__name__} needs: keep one of them, or name yours by trajectory_key"

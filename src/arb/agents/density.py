@@ -133,11 +133,11 @@ class DensityRatio(Sampler):
     The network learns while the agent does: after each batch is drawn, call `train` with its rows.
 
     >>> sampler = DensityRatio(Ratio.create(jax.random.key(0), obs_dim=2, action_dim=1))
-    >>> sampler.ahead
-    1
+    >>> sampler.learns
+    True
     """
 
-    ahead = 1
+    learns = True
 
     def __init__(self, ratio: Ratio):
         self.ratio = ratio

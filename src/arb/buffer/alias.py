@@ -26,13 +26,6 @@ class AliasTable:
             raise ValueError("masses must be finite, not negative, and not all zero")
         self.keep, self.alias = _build(np.asarray(masses, np.float64))
 
-    @classmethod
-    def from_arrays(cls, keep: NDArray[np.float64], alias: NDArray[np.int64]) -> AliasTable:
-        """The table that has these columns, as saved from another one."""
-        table = cls.__new__(cls)
-        table.keep, table.alias = keep, alias
-        return table
-
     def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
         """n independent draws."""
         x = rng.random(n)

@@ -22,7 +22,7 @@ from arb.buffer.diagnostics import describe
 from arb.buffer.ledger import Ints, Ledger
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.samplers import Sampler, State
-from arb.buffer.scoring import CHUNK, RowScore, score_all, score_some
+from arb.buffer.scoring import CHUNK, RowScore, score_all
 from arb.errors import DataError
 
 PATIENCE = 10_000
@@ -52,11 +52,11 @@ class Rows:
         self.sampler = _strategy(sampler)
         self.sampler.bind(self.ledger)
         seeds = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-        # Two streams, so that a partial refresh does not disturb the draws.
-        self.draws, self._refreshes = (np.random.default_rng(s) for s in seeds.spawn(2))
+        self.draws = np.random.default_rng(seeds.spawn(1)[0])
         self.lock = threading.RLock()
         self._drawn_online = math.nan
         self._reminded = False
+        self._draws_since_refresh = 0
         self._steps_since_refresh = 0  # data loaded whole is left out: learning from it alone needs no weights
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Rows:
     @property
     def asks_policy(self) -> bool:
         """Whether the strategy wants to know how likely stored actions are under the current policy."""
-        return type(self.sampler).request is not Sampler.request
+        return self.sampler.asks_policy
 
     # ---- rows in ------------------------------------------------------------------------------------------------
 
@@ -111,18 +111,13 @@ class Rows:
         """
         with self.lock:
             self._refuse_empty("refreshed")
-            request = self.sampler.request(self._refreshes)
-            weighed = self._steps_since_refresh
-        if request is None:
+            head, size, weighed = self.ledger.head, self.ledger.size, self._steps_since_refresh
+            self._draws_since_refresh = 0
+        if not self.asks_policy:
             return
-        capacity = self.ledger.capacity
-        chunk = min(chunk, capacity)
-        if request.sequence is None:
-            scores = score_all(score, min(request.head, capacity), chunk)
-        else:
-            scores = score_some(score, request.sequence % capacity, chunk)
+        scores = score_all(score, size, min(chunk, self.ledger.capacity))
         with self.lock:
-            self.sampler.reweigh(request, scores)
+            self.sampler.reweigh(scores, head)
             self._steps_since_refresh -= weighed
 
     def draw(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
@@ -135,6 +130,7 @@ class Rows:
                 self._remind_of_refresh()
             rows = self.sampler.draw(self.draws if rng is None else rng, wanted)
             self._drawn_online = float(self.ledger.is_online(rows).mean())
+            self._draws_since_refresh += rows.size
         return rows
 
     def train(self, rows: Ints, columns: Callable[[Ints], tuple[Any, Any]]) -> None:
@@ -148,7 +144,7 @@ class Rows:
             nothing = np.zeros(len(some), np.float32)  # such strategies look at who did what where, at nothing else
             return Batch(obs, action, nothing, obs, nothing, nothing)
 
-        if self.sampler.ahead == 1:
+        if self.sampler.learns:
             with self.lock:
                 self.sampler.train(rows, take, self.draws)
 
@@ -157,7 +153,11 @@ class Rows:
         with self.lock:
             self._refuse_empty("described")
             figures = describe(self.sampler.probabilities(), self.ledger)
-            return {**figures, "drawn_online_share": self._drawn_online, **self.sampler.report()}
+            drawn = {
+                "drawn_online_share": self._drawn_online,
+                "replay_volume": self._draws_since_refresh / figures["effective_rows"],
+            }
+            return figures | drawn | self.sampler.report()
 
     def _remind_of_refresh(self) -> None:
         self._reminded = True
@@ -177,8 +177,11 @@ class Rows:
     def state(self) -> tuple[dict[str, Any], dict[str, State]]:
         """Everything that decides future draws: plain values, and groups of arrays, as `write_state` takes them."""
         with self.lock:
-            streams = [stream.bit_generator.state for stream in (self.draws, self._refreshes)]
-            header = {"sampler": type(self.sampler).__name__, "streams": streams}
+            header = {
+                "sampler": type(self.sampler).__name__,
+                "streams": [self.draws.bit_generator.state],
+                "draws_since_refresh": self._draws_since_refresh,
+            }
             return header, {"ledger": self.ledger.state(), "sampler": self.sampler.state()}
 
     def restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
@@ -191,8 +194,8 @@ class Rows:
             self.ledger.restore(parts["ledger"])
             self.sampler.restore(parts.get("sampler", {}))
             self._steps_since_refresh = 0
-            for stream, state in zip((self.draws, self._refreshes), header["streams"], strict=True):
-                stream.bit_generator.state = state
+            self._draws_since_refresh = int(header.get("draws_since_refresh", 0))
+            self.draws.bit_generator.state = header["streams"][0]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "lock"}

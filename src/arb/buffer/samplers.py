@@ -6,25 +6,19 @@ buffer and the buffers of other libraries, which keep columns of their own.
 
 from __future__ import annotations
 
+import inspect
 import math
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arb.buffer.ledger import Ints, Ledger
+from arb.errors import DataError
 
 State = dict[str, NDArray[Any]]
-
-
-class Request(NamedTuple):
-    """Rows a sampler wants scored: these sequence numbers, or every row alive; asked for when `head` was next."""
-
-    head: int
-    sequence: Ints | None
 
 
 class Sampler(ABC):
@@ -33,25 +27,25 @@ class Sampler(ABC):
     `arb.testing.check_sampler` tests a class of your own.
     """
 
-    ahead: int = sys.maxsize
-    """How many batches may be drawn from one set of weights."""
+    asks_policy: bool = False
+    """Whether a refresh must score all rows under the current policy and hand the scores to `reweigh`."""
+    learns: bool = False
+    """Whether the weights change with every batch: batches are then drawn one at a time, and `train` follows each."""
     ledger: Ledger
 
     def bind(self, ledger: Ledger) -> None:
         """Called once, before anything else, with the ledger of the buffer this sampler serves."""
+        if getattr(self, "ledger", ledger) is not ledger:
+            raise DataError(f"this {type(self).__name__} already serves another buffer: make a new one for each buffer")
         self.ledger = ledger
 
     def insert(self, rows: Ints) -> None:
         """These rows have just been written; what was in them before is gone."""
 
-    def request(self, rng: np.random.Generator) -> Request | None:  # noqa: ARG002 - for those that ask
-        """The rows whose scores a refresh needs now; None if this strategy does not ask the policy."""
-        return None
+    def reweigh(self, scores: NDArray[np.floating[Any]], head: int) -> None:
+        """Take the scores that a refresh found, one per row 0..size-1 as they were when `head` was the next to come.
 
-    def reweigh(self, request: Request, scores: NDArray[np.floating[Any]]) -> None:
-        """Take the scores of a request: one per sequence number asked for, or one per row 0..size-1 for all.
-
-        Rows may have been added since the request, and some of those asked for overwritten.
+        Rows may have been added since, and some of those scored overwritten.
         """
 
     @abstractmethod
@@ -63,7 +57,7 @@ class Sampler(ABC):
         """For every row 0..size-1, the probability of one draw to be that row."""
 
     def train(self, rows: Ints, take: Callable[[Ints], Any], rng: np.random.Generator) -> float:  # noqa: ARG002
-        """Strategies that learn their weights do so here, after each batch that was drawn; returns their loss.
+        """Strategies with `learns` do so here, after each batch that was drawn; returns their loss.
 
         `rows` were drawn; `take` turns rows into transitions, as `ReplayBuffer.take` does.
         """
@@ -75,6 +69,16 @@ class Sampler(ABC):
     def report(self) -> dict[str, float]:
         """Figures about itself that a strategy adds to the buffer's statistics."""
         return {}
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments it was made with, by name, as far as it keeps them under these names."""
+        names = inspect.signature(type(self)).parameters
+        return {name: vars(self)[name] for name in names if name in vars(self)}
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self)).parameters
+        told = [f"{k}={v!r}" for k, v in self.settings().items() if v is not None and v != defaults[k].default]
+        return f"{type(self).__name__}({', '.join(told)})"
 
     def state(self) -> State:
         """Everything that decides its future draws, as arrays."""

@@ -24,27 +24,19 @@ CHUNK = 2048
 
 
 def score_all(score: RowScore, size: int, chunk: int = CHUNK) -> NDArray[np.float32]:
-    """The scores of rows 0..size-1: side by side in calls of one size, the last of which overlaps the one before."""
-    if size < chunk:
-        return score_some(score, np.arange(size), chunk)
+    """The scores of rows 0..size-1, in calls of one size.
+
+    The last call overlaps the one before. If there are fewer rows than one call has, row 0 is repeated to fill it.
+    """
     scores = np.empty(size, np.float32)
     for start in range(0, size, chunk):
-        first = min(start, size - chunk)
-        values = _called(score, slice(first, first + chunk), chunk)
+        first = max(min(start, size - chunk), 0)
+        rows: Ints | slice = slice(first, first + chunk)
+        if size < chunk:
+            rows = np.append(np.arange(size), np.zeros(chunk - size, np.int64))
+        values = _called(score, rows, chunk)[: size - first]
         _refuse_non_finite(values, first)
         scores[first : first + chunk] = values
-    return scores
-
-
-def score_some(score: RowScore, rows: Ints, chunk: int = CHUNK) -> NDArray[np.float32]:
-    """The scores of some rows, in calls of one size: the last repeats a row to fill it."""
-    scores = np.empty(len(rows), np.float32)
-    for start in range(0, len(rows), chunk):
-        part = rows[start : start + chunk]
-        values = _called(score, np.concatenate([part, np.repeat(part[:1], chunk - len(part))]), chunk)
-        values = values[: len(part)]
-        _refuse_non_finite(values, part)
-        scores[start : start + len(part)] = values
     return scores
 
 
@@ -61,12 +53,11 @@ def _called(score: RowScore, rows: Ints | slice, n: int) -> Array:
     return values
 
 
-def _refuse_non_finite(values: Array, rows: Ints | int) -> None:
+def _refuse_non_finite(values: Array, first: int) -> None:
     if np.isfinite(values).all():
         return
     where = int(np.flatnonzero(~np.isfinite(values))[0])
-    row = rows + where if isinstance(rows, int) else rows[where]
     raise DataError(
-        f"the score is {values[where]} in row {row}: a log-likelihood must be finite; clamp actions away from the "
-        "bounds of a squashed policy, and check the policy's parameters for nan"
+        f"the score is {values[where]} in row {first + where}: a log-likelihood must be finite; clamp actions "
+        "away from the bounds of a squashed policy, and check the policy's parameters for nan"
     )

@@ -16,7 +16,14 @@ from arb.report.runs import Records
 
 Floats = NDArray[np.float64]
 
-STRATEGIES = {"naive": "Naive", "parallel": "Parallel", "top_n": "Top-N", "berb": "BERB", "arb": "ARB"}
+STRATEGIES = {
+    "naive": "Naive",
+    "parallel": "Parallel",
+    "top_n": "Top-N",
+    "berb": "BERB",
+    "arb": "ARB",
+    "arb_auto": "ARB auto",
+}
 """The strategies in the paper's order, with the paper's spelling."""
 AGENTS = {"iql": "IQL", "calql": "Cal-QL", "pex": "PEX", "famo2o": "FamO2O", "sac": "SAC"}
 

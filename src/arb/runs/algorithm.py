@@ -98,16 +98,16 @@ class _Place(NamedTuple):
 def _update(
     agent: Any, buffer: ReplayBuffer, updates: int, batch: int, key: jax.Array, place: _Place
 ) -> tuple[Any, dict[str, float]]:
-    """Updates in compiled calls as long as the strategy's weights stay valid; the mean of each metric."""
+    """Updates in one compiled call, or one by one for a strategy that learns from each; the mean of each metric."""
     total: dict[str, float] = {}
-    for first in range(0, updates, max(1, min(buffer.sampler.ahead, updates))):
-        n = min(buffer.sampler.ahead, updates - first)
+    n = 1 if buffer.sampler.learns else updates
+    for first in range(0, updates, n or 1):
         rows = buffer.draw((n, batch))
         try:
             agent, metrics = learn(agent, buffer.take(rows), jax.random.fold_in(key, first))
         except NotFiniteError as error:
             raise place.of(error, first + error.update, error.agent) from None
-        if buffer.sampler.ahead == 1:
+        if buffer.sampler.learns:
             try:
                 buffer.sampler.train(rows[0], buffer.take, buffer.draws)
             except NotFiniteError as error:  # of the ratio; the agent itself is sound

@@ -58,13 +58,17 @@ SENSIBLE: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("schedule.online", "schedule.collect", "schedule.refresh", "schedule.batch"), _AT_LEAST_1),
     "schedule.updates": _AT_LEAST_1,
     **dict.fromkeys(("evaluation.every", "evaluation.episodes", "replay.keep"), _AT_LEAST_1),
-    "replay.temperature": _POSITIVE,
+    "replay.temperature": (lambda v: v == "auto" or v > 0, "greater than 0, or auto"),
+    "replay.effective": _POSITIVE,
+    "replay.least_effective": _AT_LEAST_0,
     "replay.clip": (lambda v: v[0] < v[1], "a lower and a higher bound"),
     "replay.offline_share": (lambda v: 0 <= v <= 1, "from 0 to 1"),
-    "replay.budget": (lambda v: v is None or v >= 1, "at least 1, or None"),
     "settings.discount": (lambda v: 0 <= v < 1, "from 0 to below 1"),
     "settings.learning_rate": _POSITIVE,
 }
+
+RETIRED = [("replay.budget", None)]
+"""Settings that earlier versions wrote, at the value at which they changed nothing."""
 
 
 def configure(
@@ -94,7 +98,7 @@ def configure(
             raise DataError(f"there is no {kind} {name!r}{near(name, known)}; there are {', '.join(known)}")
     schedule, evaluation = BUDGETS[budget]
     preset = PRESETS[agent, "antmaze" if family == "antmaze" else "locomotion"]
-    replay = Replay(strategy=strategy, temperature=preset.arb_temperature)
+    replay = Replay(**{"strategy": strategy, "temperature": preset.arb_temperature, **STRATEGIES[strategy].defaults})
     config = Config(task, env, agent, seed, replay, schedule, evaluation, preset.config)
     for leaf, value in {"seed": seed, **(overrides or {})}.items():
         config = with_leaf(config, leaf, value)
@@ -140,7 +144,8 @@ def from_flat(leaves: Mapping[str, Any]) -> Config:
     """The configuration whose leaves these are."""
     config = configure(agent=leaves["agent"])
     for leaf, value in leaves.items():
-        config = with_leaf(config, leaf, value)
+        if (leaf, value) not in RETIRED:
+            config = with_leaf(config, leaf, value)
     return config
 
 
@@ -162,7 +167,8 @@ def _read(value: Any, wanted: Any, name: str) -> Any:
     if isinstance(value, list):
         value = tuple(value)
     if _fits(value, wanted):
-        return float(value) if wanted is float else value
+        numeric = float in (wanted, *get_args(wanted)) and int not in get_args(wanted)
+        return float(value) if numeric and isinstance(value, int) else value
     raise DataError(f"{name} must be {_spelt(wanted)}, not {value!r}")
 
 

@@ -44,7 +44,8 @@ from arb.runs.streams import key_of, stream
 
 _REPLAY = (
     "collected_return", "online_rows", "online_share", "drawn_online_share", "effective_share", "entropy",
-    "top_trajectories", "clipped_low", "clipped_high", "age", "ratio_loss", "online_priority",
+    "top_trajectories", "clipped_low", "clipped_high", "age", "ratio_loss", "online_priority", "temperature",
+    "online_bound", "replay_volume",
 )  # fmt: skip
 """Figures about replay in metrics.csv: the same columns for all strategies, which share pre-trainings."""
 

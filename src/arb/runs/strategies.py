@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from arb.buffer.likelihood import Likelihood
-from arb.buffer.onpolicy import Level, OnPolicy
+from arb.buffer.onpolicy import EFFECTIVE, Level, OnPolicy
 from arb.buffer.samplers import Mixed, Sampler, Uniform
 from arb.buffer.selection import Filter, keep_best
+from arb.buffer.temperature import Temperature, Unit
 
 
 @dataclass(frozen=True)
@@ -17,16 +18,20 @@ class Replay:
     """Which strategy, and its settings; each reads its own."""
 
     strategy: str = "arb"
-    temperature: float = 0.5
-    """ARB: λ."""
+    temperature: Temperature = 0.5
+    """ARB: λ, or "auto" to hold the effective sample size."""
+    effective: float = EFFECTIVE
+    """ARB with temperature "auto": effective sample size to hold; a share of the rows up to 1, rows above."""
+    least_effective: float = 0.0
+    """ARB with a given λ: λ is raised where the effective sample size would fall below this; 0 sets no limit."""
+    unit: Unit = "score"
+    """ARB with a given λ: what it counts, log-likelihoods or their standard deviations over the rows."""
     clip: tuple[float, float] = (-12.0, 7.0)
     """ARB: bounds of the score."""
     level: Level = "trajectory"
     """ARB: weigh trajectories or transitions."""
     likelihood: Likelihood = "standard"
     """ARB: how the policy's likelihood is read."""
-    budget: int | None = None
-    """ARB: rows to score per refresh; all if not given."""
     offline_share: float = 0.5
     """Parallel: share of each batch from the dataset."""
     keep: int = 50_000
@@ -41,10 +46,17 @@ class Strategy(NamedTuple):
     purpose: str
     reads: tuple[str, ...] = ()
     """The settings of `Replay` that change what it does."""
+    defaults: Mapping[str, Any] = {}
+    """Settings of `Replay` that it starts from instead of the paper's."""
 
 
 def _all(_: Replay) -> Filter:
     return lambda dataset: dict(dataset)
+
+
+def _on_policy(r: Replay, *_: int) -> Sampler:
+    held = {"effective": r.effective} if r.temperature == "auto" else {"least_effective": r.least_effective or None}
+    return OnPolicy(r.temperature, unit=r.unit, clip=r.clip, level=r.level, **held)
 
 
 def _density_ratio(_: Replay, seed: int, obs_dim: int, action_dim: int) -> Sampler:
@@ -66,9 +78,16 @@ STRATEGIES: Mapping[str, Strategy] = {
     "berb": Strategy(_all, _density_ratio, "by a learned ratio of online to offline density"),
     "arb": Strategy(
         _all,
-        lambda r, *_: OnPolicy(r.temperature, clip=r.clip, level=r.level, budget=r.budget),
+        _on_policy,
         "by the likelihood of each trajectory under the current policy",
-        ("temperature", "clip", "level", "likelihood", "budget"),
+        ("temperature", "effective", "least_effective", "unit", "clip", "level", "likelihood"),
+    ),
+    "arb_auto": Strategy(
+        _all,
+        _on_policy,
+        "the same, with a temperature that sets itself",
+        ("temperature", "effective", "least_effective", "unit", "clip", "level", "likelihood"),
+        {"temperature": "auto"},
     ),
 }
 
