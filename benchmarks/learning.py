@@ -33,8 +33,7 @@ from arb.buffer.samplers import Uniform
 from arb.envs.rollout import Collector, evaluate
 from arb.runs.algorithm import Schedule, finetune, pretrain
 from arb.runs.config import configure
-from arb.runs.problem import Problem
-from arb.runs.streams import key_of, stream
+from arb.runs.problem import Problem, key_of, stream
 
 DATA = Path(os.environ.get("ARB_DATA", Path(__file__).parents[2] / "shared" / "data")) / "d4rl-like"
 

@@ -23,8 +23,9 @@ import torch
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from arb.agents import IQL, PEX, CalQL, FamO2O, learn
+from arb.algorithms import agent_settings
 from arb.buffer.batch import Batch
-from arb.runs.presets import PRESETS
+from arb.tasks import FAMILIES
 from rivals import TorchCalQL, TorchIQL
 
 BATCH = 256
@@ -122,7 +123,7 @@ class Variant(NamedTuple):
 
 
 def variants(some: int, few: int) -> Iterator[Variant]:
-    key, antmaze = jax.random.key(0), PRESETS["calql", "antmaze"].config
+    key, antmaze = jax.random.key(0), agent_settings("calql", FAMILIES["antmaze"])
     yield Variant("eager PyTorch IQL", eager(TorchIQL(OBS, ACTION), some))
     yield Variant("eager PyTorch Cal-QL", eager(TorchCalQL(OBS, ACTION), few))
     for name, agent, rival in (

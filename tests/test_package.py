@@ -71,8 +71,9 @@ LAYERS = (
     # From the ground up: a package imports only what stands on lines before its own.
     ("errors",),
     ("files",),
-    ("tasks", "policy", "progress", "runfolder"),
-    ("buffer",),
+    ("tasks", "policy", "plugins", "progress", "runfolder"),
+    ("algorithms", "buffer"),
+    ("strategies",),
     ("adapters", "testing", "agents", "envs", "report"),
     ("data",),
     ("runs",),

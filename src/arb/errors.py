@@ -64,8 +64,9 @@ def refuse_unknown_word(name: str, word: Any, known: Iterable[str]) -> None:
 
 def near(name: Any, known: Iterable[str]) -> str:
     """A question to append to a complaint: the nearest of the known names, if one is near."""
-    nearest = difflib.get_close_matches(str(name), list(known), n=1)
-    return f" (did you mean {nearest[0]!r}?)" if nearest else ""
+    spelt = {word.casefold(): word for word in known}
+    nearest = difflib.get_close_matches(str(name).casefold(), spelt, n=1)
+    return f" (did you mean {spelt[nearest[0]]!r}?)" if nearest else ""
 
 
 def _shown(value: Any) -> str:

@@ -5,6 +5,7 @@ Every file is written under a temporary name and renamed. Arrays are stored with
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import zipfile
@@ -21,6 +22,7 @@ from arb.errors import DataError
 Arrays = dict[str, NDArray[Any]]
 
 _HEADER = "header.json"
+_LARGEST_JSON = 1 << 26
 
 
 @contextmanager
@@ -54,8 +56,39 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file."""
-    return json.loads(path.read_text())
+    """The content of a JSON file; what cannot be read as one is a `DataError`."""
+    try:
+        refuse_special(path)
+        if path.stat().st_size > _LARGEST_JSON:
+            raise DataError(f"{path} is larger than any file of this kind: it is damaged, or not one")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except DataError:
+        raise
+    except (ValueError, RecursionError) as problem:
+        raise DataError(f"{path} is damaged, or not JSON ({problem})") from None
+
+
+def refuse_special(path: Path) -> None:
+    """Refuse a pipe, a socket or a device, which could be read for ever."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} is not a regular file")
+
+
+@contextmanager
+def locked(path: Path, message: str) -> Iterator[None]:
+    """Hold a lock file for the time of the block; a second process is refused with the message.
+
+    The system lets go of it when the process ends, however it ends, so the file that stays behind locks nothing.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(message) from None
+        yield
 
 
 def to_disk(path: Path) -> None:

@@ -1,4 +1,7 @@
-"""One table of tasks: D4RL's locomotion and AntMaze sets, what they are played in, and how they are scored.
+"""Two tables: the families of tasks, and the tasks (D4RL's locomotion and AntMaze sets, their environments, scores).
+
+Whatever depends on the kind of task is a column of `FAMILIES`, or is keyed by a family's name in the rows of the agents
+(`arb.algorithms`); nobody looks at names of tasks.
 
 Addresses are D4RL's own (`d4rl/infos.py`); sizes in bytes and SHA-256 sums are those that TensorFlow Datasets records
 for the same addresses (`tensorflow_datasets/d4rl/*/checksums.tsv`); references are D4RL's and shared by all
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -37,12 +41,40 @@ def normalised(returns: ArrayLike, reference: Reference) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
+class Family:
+    """What all tasks of a kind have in common."""
+
+    name: str
+    settings: str
+    """The family for which the rows of `arb.algorithms` hold the hyper-parameters that its tasks take."""
+    shift: float = 0.0
+    """Added to every reward, unless an agent has a rule of its own."""
+    sparse: bool = False
+    """Whether rewards are 0 until the goal is reached: then a return above 0 is a success, and the return of an episode
+    that failed is known without its end."""
+
+    def successes(self, returns: ArrayLike) -> NDArray[np.bool_] | None:
+        """Which episodes succeeded, by their raw returns; None where returns do not tell."""
+        return np.asarray(returns) > 0.0 if self.sparse else None
+
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "locomotion": Family("locomotion", "locomotion"),
+        "antmaze": Family("antmaze", "antmaze", shift=-1.0, sparse=True),
+        "other": Family("other", "locomotion"),
+    }
+)
+"""Tasks that are in no table here are `other`: their rewards are taken to be dense, as in locomotion."""
+
+
+@dataclass(frozen=True)
 class Task:
     """A dataset and the environment it is evaluated in, under D4RL's name for the two together."""
 
     name: str
     family: str
-    """`locomotion` or `antmaze`: decides the shaping of rewards and states (see `arb.runs.shaping`)."""
+    """A name in `FAMILIES`."""
     env: str
     """Gymnasium id."""
     horizon: int
@@ -147,9 +179,22 @@ def find_task(name: str) -> Task:
     raise KeyError(f"no task is called {name!r}: {hint}")
 
 
-def family_of(env: str) -> str:
-    """The family of an environment of this project, `other` for any other."""
-    return next((task.family for task in TASKS.values() if task.env == env), "other")
+def task_of(source: str) -> Task | None:
+    """The task that a source names, by its own name, as what it stands in for, or by D4RL's name for its file."""
+    if source.startswith("suite:"):
+        return SUITE.get(":".join(source.split(":")[:2]))
+    name = source.removeprefix("d4rl:").removeprefix("stand-in:")
+    return TASKS.get(name) or next((task for task in TASKS.values() if task.file == PurePath(source).name), None)
+
+
+def family_of(source: str, env: str = "") -> Family:
+    """The family of a source of data; of one that is no task, that of the environment it is played in.
+
+    >>> family_of("antmaze-large-play-v2").name, family_of("mine.hdf5", "arb/hopper-v2").name, family_of("x.npz").name
+    ('antmaze', 'locomotion', 'other')
+    """
+    task = task_of(source) or next((task for task in TASKS.values() if env and task.env == env), None)
+    return FAMILIES[task.family if task else "other"]
 
 
 def env_reference(env: str) -> Reference | None:

@@ -14,7 +14,7 @@ from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
 from arb.envs.rollout import Collector, evaluate
 from arb.runs.algorithm import Schedule, finetune, pretrain
-from arb.runs.streams import key_of, stream
+from arb.runs.problem import key_of, stream
 
 SMALL = (32, 32)
 PLAN = Schedule(pretrain=600, online=1500, collect=100, updates=100, refresh=100, batch=64)

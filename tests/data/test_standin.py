@@ -5,8 +5,8 @@ import pytest
 
 from arb import DataError
 from arb.data import fingerprint, read
-from arb.data.info import task_of
 from arb.data.load import locate
+from arb.tasks import task_of
 
 
 def test_a_stand_in_is_recorded_once_and_equal_everywhere(tmp_path, monkeypatch):

@@ -11,14 +11,13 @@ import pytest
 from arb import DataError
 from arb.cli.data import main
 from arb.data import audit, borders, fingerprint, read
-from arb.data.info import task_of
 from arb.data.ladder import FRACTIONS, Ladder, Policy, Rung, nearest, read_ladder, select, write_ladder
 from arb.data.load import locate
 from arb.data.recording import record
 from arb.data.suite import QUALITIES, made, make, wanted
 from arb.data.waypoints import GOALS, RECORDING, Walk, cell_of, record_walks, relabelled, routes, waypoint
 from arb.envs.maze import MAZES
-from arb.tasks import SUITE, TASKS
+from arb.tasks import SUITE, TASKS, task_of
 
 
 def network(obs: int, action: int, seed: int = 0) -> Policy:

@@ -47,7 +47,7 @@ def test_names() -> None:
         find_task("antmaze-large-play-v0")
     assert env_reference("Hopper-v5") is None
     assert env_reference("arb/antmaze-large-v2") == (0, 1)
-    assert [family_of(env) for env in ("arb/antmaze-large-v2", "arb/hopper-v2", "Hopper-v5")] == [
+    assert [family_of("", env).name for env in ("arb/antmaze-large-v2", "arb/hopper-v2", "Hopper-v5")] == [
         "antmaze",
         "locomotion",
         "other",

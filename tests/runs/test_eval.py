@@ -81,7 +81,7 @@ def pendulum_file(path: Path, steps: int = 800) -> Path:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run whose training is left out: compiling it would take longer than all tests here."""
     place = tmp_path_factory.mktemp("eval")
-    config = configure(task=str(pendulum_file(place / "pendulum.npz")), env="Pendulum-v1", budget="smoke")
+    config = configure(task=str(pendulum_file(place / "pendulum.npz")), env="Pendulum-v1", preset="smoke")
     problem, folder, rng = Problem.of(config), place / "run", np.random.default_rng(0)
     shapes = jax.eval_shape(lambda: Gaussian.create(jax.random.key(0), (3, 16, 1)))
     actor = jax.tree.map(lambda leaf: rng.normal(0.0, 1.0, leaf.shape).astype(np.float32), shapes)
@@ -97,7 +97,7 @@ def test_raw_environment_and_exported_policy_repeat_the_returns_of_the_agent(fin
     again = evaluate(
         load_policy(finished), lambda: gymnasium.make("Pendulum-v1"), 2, np.random.SeedSequence(SEED.entropy)
     )
-    np.testing.assert_array_equal(again, [float(row["return"]) for row in Table(finished / "eval.csv").rows()])
+    np.testing.assert_array_equal(again, [float(row["return"]) for _, row in Table(finished / "eval.csv").rows()])
 
 
 def test_table(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,11 +10,12 @@ from arb import cli
 from arb.agents import CalQL, CalQLConfig, NotFiniteError, load
 from arb.runs.algorithm import Progress
 from arb.runs.config import flat, with_leaf
-from arb.runs.lastgood import LAST_GOOD, keeping_last_good
 from arb.runs.run import pretrain_for, run
+from arb.runs.training import keeping_last_good
 from arb.sweeps.worker import obey
 from tests.runs import tiny
 
+LAST_GOOD = "last-good.safetensors"
 ENV = "arb-tests/HugeReward-v0"
 HUGE = 1e30
 """A number that storage accepts, and whose square no float32 holds."""
@@ -53,8 +54,8 @@ def test_a_loss_that_overflows_online_keeps_the_agent_before_it(place):
     assert 60 <= error.update < 80  # forty of pre-training, twenty of the first block, and some of the second
     assert str(error) == (
         f"critic_loss or its gradient is not finite at update {error.update} of the run (online phase, after 40 "
-        f"steps); the agent before it is in {folder / LAST_GOOD}. The same command would come to the same place: try "
-        "a lower settings.learning_rate, or observations and rewards of a smaller scale, in another folder"
+        f"steps); the agent before it is in {folder / LAST_GOOD}. Rerunning will fail at the same update: try a "
+        "lower settings.learning_rate, or observations and rewards of a smaller scale, in another folder"
     )
     kept = load(folder / LAST_GOOD, config.settings)
     assert kept.online
@@ -116,7 +117,7 @@ def test_the_rates_of_the_agent_at_hand_are_named(tmp_path):
         yield Progress(20, agent, {}, {})
         raise NotFiniteError("critic_loss", 25, agent, "of the run (pretrain phase)")
 
-    kept = keeping_last_good(chunks(), tmp_path, agent.config)
+    kept = keeping_last_good(chunks(), tmp_path / LAST_GOOD, agent.config)
     assert next(kept).step == 20
     with pytest.raises(NotFiniteError, match=r"try a lower settings\.policy_rate or settings\.critic_rate, or"):
         next(kept)

@@ -92,7 +92,7 @@ def test_another_configuration_in_the_same_folder_is_refused(finished):
 def test_strategies_fork_from_the_same_pretraining(place, finished):
     naive = run(tiny.config_of(place / "data.npz", "iql", "naive"), place / "naive")
     arb = finished[1]
-    assert naive.pretrained == arb.runs.pretrained
+    assert naive.pretrained == arb.pretrained
     ours, theirs = (
         [line for line in (folder / "metrics.csv").read_text().splitlines() if line.startswith("pretrain")]
         for folder in (naive.folder, arb.folder)
@@ -126,7 +126,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(place, finished):
             os.kill(os.getpid(), signal.SIGTERM)
 
     folder = place / "damaged"
-    with pytest.raises(Interrupted, match="stopped at online step 40; the same command goes on from there"):
+    with pytest.raises(Interrupted, match="stopped at online step 40; the same command continues from there"):
         run(config, folder, tell=stop_late, save_every=0.0, cache=place / "cache-of-damaged")
     newest = newest_checkpoint(folder / "checkpoint")
     agent = newest / "agent.safetensors"
@@ -140,7 +140,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(place, finished):
 def test_a_full_disk_loses_nothing_saved(place, finished, monkeypatch):
     config, result = finished
     folder, calls = place / "full", 0
-    from arb.runs import run as module
+    from arb.runs import training as module
 
     def full(*arguments):
         nonlocal calls
@@ -170,7 +170,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(place):
     started.send_signal(signal.SIGINT)
     output, errors = started.communicate(timeout=120)
     assert started.returncode == 130
-    assert "the same command goes on from there" in errors
+    assert "the same command continues from there" in errors
     assert "Traceback" not in errors
     assert "updates offline on" in output
     assert newest_checkpoint(folder / "checkpoint") is not None
@@ -184,7 +184,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(place):
     [
         ({"agent": "iqll"}, "there is no agent 'iqll' (did you mean 'iql'?)"),
         ({"strategy": "abr"}, "there is no strategy 'abr' (did you mean 'arb'?)"),
-        ({"budget": "tiny"}, "there is no preset 'tiny'"),
+        ({"preset": "tiny"}, "there is no preset 'tiny'"),
         (
             {"overrides": {"replay.temperature": "automatic"}},
             "replay.temperature must be float or 'auto', not 'automatic'",
@@ -217,9 +217,9 @@ def test_every_leaf_can_be_set_from_text():
     config = configure(overrides=overrides)
     assert config.schedule.online == 500
     assert config.replay.temperature == 2.0
-    assert type(config.replay.temperature) is float
     assert config.replay.clip == (-9.0, 7.0)
     assert config.settings.hidden == (32, 32)
+    assert type(config.replay.temperature) is float
     assert configure(overrides={"replay.temperature": "auto"}).replay.temperature == "auto"
     assert configure(strategy="arb_auto").replay.temperature == "auto"
     assert from_flat(flat(config) | {"replay.budget": None}) == config
@@ -237,8 +237,8 @@ def test_a_discrete_environment_makes_the_policy_categorical(place):
 @pytest.mark.parametrize(
     ("agent", "env", "leaves", "message"),
     [
-        ("pex", "CartPole-v1", {}, "CartPole-v1 has discrete actions, which of the agents iql alone knows"),
-        ("iql", "CartPole-v1", {"settings.actions": "continuous"}, "leave settings.actions=continuous away"),
+        ("pex", "CartPole-v1", {}, "CartPole-v1 has discrete actions, and only IQL supports them"),
+        ("iql", "CartPole-v1", {"settings.actions": "continuous"}, "leave out settings.actions=continuous"),
         ("iql", "Pendulum-v1", {"settings.actions": "discrete"}, "Pendulum-v1 has continuous actions: leave"),
     ],
 )

@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from arb.algorithms import Rule, tuned
 from arb.data import Reference, load, normalised
-from arb.runs.shaping import RULES, Rule, Shaping, fit, moments, return_scale, rule_for
+from arb.runs.shaping import Shaping, fit, moments, return_scale
+from arb.tasks import FAMILIES, family_of
 from tests.data.recordings import walk
+
+
+def rule(agent: str, family: str) -> Rule:
+    found = tuned(agent, FAMILIES[family]).rule
+    assert found is not None
+    return found
 
 
 def test_states_by_hand() -> None:
@@ -25,7 +33,7 @@ def test_rewards_by_hand() -> None:
     columns["rewards"] = np.array([1, 2, -3, 5, 5], np.float32)
     # returns 3, -3, 10: the range is 13
     assert return_scale(columns) == pytest.approx(1000 / 13)
-    shaping = fit(rule_for("pex", "locomotion"), columns)
+    shaping = fit(rule("pex", "locomotion"), columns)
     np.testing.assert_allclose(shaping.dataset(columns)["rewards"], columns["rewards"] * 1000 / 13, rtol=1e-6)
 
 
@@ -34,13 +42,15 @@ def test_rewards_by_hand() -> None:
     [("iql", -1, 0, True), ("pex", -1, 0, True), ("famo2o", -1, 0, True), ("calql", -5, 5, False)],
 )
 def test_antmaze_rules(algorithm: str, zero: float, one: float, states: bool) -> None:
-    shaping = fit(rule_for(algorithm, "antmaze"), load(walk([4, 4])))
+    shaping = fit(rule(algorithm, "antmaze"), load(walk([4, 4])))
     assert shaping.rewards([0, 1]).tolist() == [zero, one]
     assert (shaping.mean is not None) is states
 
 
 def test_a_task_of_ones_own_is_shaped_like_locomotion() -> None:
-    assert rule_for("iql", "my-task") == RULES["iql", "locomotion"]
+    for agent in ("iql", "pex", "my_module:MyAgent"):
+        assert tuned(agent, family_of("mine.hdf5")).rule == rule(agent, "locomotion")
+    assert rule("my_module:MyAgent", "antmaze") == Rule(shift=-1.0)
 
 
 @given(arrays(np.float32, (70_000 // 1000, 3), elements=st.floats(-100, 100, width=32)))
@@ -56,7 +66,7 @@ def test_moments_over_several_blocks() -> None:
 
 
 def test_a_shaping_survives_json_bit_for_bit() -> None:
-    shaping = fit(rule_for("pex", "locomotion"), load(walk([5, 6, 7])))
+    shaping = fit(rule("pex", "locomotion"), load(walk([5, 6, 7])))
     back = Shaping.from_dict(json.loads(json.dumps(shaping.to_dict())))
     obs = np.random.default_rng(0).normal(size=(4, 3))
     np.testing.assert_array_equal(back.observations(obs), shaping.observations(obs))
@@ -65,7 +75,7 @@ def test_a_shaping_survives_json_bit_for_bit() -> None:
 
 def test_unchanged_columns_are_shared() -> None:
     columns = load(walk([5, 6]))
-    shaped = fit(rule_for("calql", "antmaze"), columns).dataset(columns)
+    shaped = fit(rule("calql", "antmaze"), columns).dataset(columns)
     assert shaped["observations"] is columns["observations"]
     assert shaped["actions"] is columns["actions"]
 
@@ -73,7 +83,7 @@ def test_unchanged_columns_are_shared() -> None:
 def test_returns_that_are_all_equal_cannot_be_scaled() -> None:
     columns = load(walk([3, 3]))
     columns["rewards"][:] = 1
-    with pytest.raises(ValueError, match="every episode of the dataset has the same"):
+    with pytest.raises(ValueError, match="all episodes of the dataset have the same"):
         fit(Rule(by_return_range=True), columns)
 
 

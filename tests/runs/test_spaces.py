@@ -12,8 +12,7 @@ from arb.cli import main
 from arb.envs import LIMIT, make
 from arb.envs.rollout import ActionMap
 from arb.runs.config import configure
-from arb.runs.problem import Problem
-from arb.runs.spaces import agent_actions, refuse_other_observations
+from arb.runs.problem import Problem, agent_actions, describe_run, refuse_other_observations
 from tests.runs import tiny
 
 BOX, DISCRETE = gymnasium.spaces.Box(-2.0, 2.0, (1,)), gymnasium.spaces.Discrete(3)
@@ -106,7 +105,7 @@ def test_a_file_may_not_load_a_module(tmp_path):
     tiny.write_data(tmp_path / "data.npz")
     with np.load(tmp_path / "data.npz") as file:
         np.savez(tmp_path / "named.npz", env="antigravity:Pendulum-v1", **file)
-    with pytest.raises(DataError, match="may not load: add --env antigravity:Pendulum-v1"):
+    with pytest.raises(DataError, match="may not load code: add --env antigravity:Pendulum-v1"):
         Problem.of(configure(task=str(tmp_path / "named.npz")))
     assert "antigravity" not in sys.modules
 
@@ -117,12 +116,12 @@ def test_changed_data_is_not_mixed_with_what_was_done(tmp_path):
     path = tmp_path / "data.npz"
     tiny.write_data(path)
     config = tiny.config_of(path, "iql", "arb")
-    write_config(tmp_path, config, Problem.of(config))
-    write_config(tmp_path, config, Problem.of(config))
+    write_config(tmp_path, config, describe_run(config, Problem.of(config)))
+    write_config(tmp_path, config, describe_run(config, Problem.of(config)))
     with np.load(path) as file:
         np.savez(path, **{name: file[name][:400] for name in file.files})
     with pytest.raises(DataError, match=r"has changed since the run in .* began"):
-        write_config(tmp_path, config, Problem.of(config))
+        write_config(tmp_path, config, describe_run(config, Problem.of(config)))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from arb.runs.strategies import STRATEGIES, Replay, prepare
+from arb.strategies import STRATEGIES, Replay, prepare
 
 
 def antmaze_like():

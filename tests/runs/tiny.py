@@ -71,7 +71,7 @@ def die_at(where: str, number: int) -> None:
     import arb.runfolder
     import arb.runs.algorithm
     import arb.runs.checkpoint
-    import arb.runs.run
+    import arb.runs.training
     from arb.buffer.replay import ReplayBuffer
     from arb.envs.rollout import Collector
 
@@ -79,7 +79,7 @@ def die_at(where: str, number: int) -> None:
         "update": (arb.runs.algorithm, "learn"),
         "collect": (ReplayBuffer, "add_batch"),  # between two steps in the environment
         "refresh": (ReplayBuffer, "refresh"),
-        "evaluate": (arb.runs.run, "evaluate"),
+        "evaluate": (arb.runs.training, "evaluate"),
         "checkpoint": (arb.runs.checkpoint, "_sum"),  # files are there, the checkpoint is not complete
         "table": (arb.runfolder.Table, "add"),
         "switch": (Collector, "__init__"),

@@ -147,7 +147,7 @@ from arb.sweeps.cluster import Parcel, carry_out
 
 ray.init(address=sys.argv[1], log_to_driver=False)
 content = pathlib.Path(sys.argv[2]).read_bytes()
-config = configure(task="/nowhere/data.npz", env="Pendulum-v1", budget="smoke", overrides={"settings.hidden": (8, 8)})
+config = configure(task="/nowhere/data.npz", env="Pendulum-v1", preset="smoke", overrides={"settings.hidden": (8, 8)})
 parcel = Parcel(None, None, config.task, len(content), [ray.put(content)])
 answers, _ = ray.get(ray.remote(carry_out).remote({"kind": "estimate", "config": flat(config)}, parcel))
 print(answers[-1]["answer"], answers[-1].get("reason", ""))

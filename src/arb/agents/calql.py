@@ -28,7 +28,7 @@ from arb.errors import DataError
 # Configuration -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class CalQLConfig:
-    """The defaults are the locomotion values of the paper and its release; `arb.runs.presets` holds AntMaze's."""
+    """The defaults are the locomotion values of the paper and its release; `arb.algorithms` holds AntMaze's."""
 
     policy_hidden: tuple[int, ...] = (256, 256, 256)
     critic_hidden: tuple[int, ...] = (256, 256, 256)

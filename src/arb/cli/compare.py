@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    from arb.runs.strategies import STRATEGIES
+    from arb.strategies import STRATEGIES
 
     options = argparse.ArgumentParser(
         prog="arb compare", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -35,18 +35,18 @@ def main(arguments: list[str]) -> int:
 
 def script() -> str:
     """The script, from the tables that the commands themselves use."""
+    from arb.algorithms import AGENTS
     from arb.cli import COMMANDS
     from arb.data import TASKS, bundled_names
     from arb.paper.experiments import DATA, EXPERIMENTS, SEEDS
-    from arb.runs.config import BUDGETS
-    from arb.runs.presets import PRESETS
-    from arb.runs.strategies import STRATEGIES
+    from arb.runs.config import PRESETS
+    from arb.strategies import STRATEGIES
 
     values = {
         ("-t", "--task"): [*TASKS, *(f"bundled:{name}" for name in bundled_names())],
-        ("-a", "--agent"): sorted({agent for agent, _ in PRESETS}),
+        ("-a", "--agent"): list(AGENTS),
         ("-s", "--strategy"): list(STRATEGIES),
-        ("-p", "--preset"): list(BUDGETS),
+        ("-p", "--preset"): list(PRESETS),
     }
     cases = {
         "reproduce:reproduce": list(EXPERIMENTS),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from arb.errors import DataError
-from arb.tasks import PAPER, TASKS, find_task
+from arb.tasks import FAMILIES, PAPER, TASKS, find_task
 
 
 def main(argv: list[str]) -> int:
@@ -42,7 +42,8 @@ def _list(arguments: argparse.Namespace) -> int:
     for task in TASKS.values():
         if not arguments.paper or task.name in PAPER:
             reference = f"{task.reference.low:.1f} .. {task.reference.high:.1f}"
-            here, rule = "yes" if cached(task).exists() else "no", "r - 1" if task.family == "antmaze" else "r"
+            here, shift = "yes" if cached(task).exists() else "no", FAMILIES[task.family].shift
+            rule = f"r {shift:+g}" if shift else "r"
             print(
                 f"{task.name:<28}{task.env:<24}{task.horizon:>8}{reference:>22}{task.size // 10**6:>6}  {here:<5}{rule}"
             )

@@ -15,8 +15,8 @@ from arb.envs.rollout import evaluate
 from arb.errors import DataError
 from arb.files import read_json
 from arb.policy import Policy, load_policy
-from arb.runfolder import Table
-from arb.tasks import TASKS, Reference, normalised
+from arb.runfolder import RunFolder
+from arb.tasks import Reference, family_of, normalised
 
 Returns = NDArray[np.float64]
 
@@ -63,8 +63,9 @@ def table(run: Path, described: dict[str, Any], returns: Returns) -> Iterator[st
     recorded = _recorded(run)
     if len(recorded):
         yield _line("return, in run", recorded)
-    if env in {task.env for task in TASKS.values() if task.family == "antmaze"}:
-        yield f"{'success':<16}{np.mean(returns > 0):>10.1%}"
+    successes = family_of("", env).successes(returns)
+    if successes is not None:
+        yield f"{'success':<16}{np.mean(successes):>10.1%}"
 
 
 def _line(name: str, values: Returns) -> str:
@@ -74,10 +75,8 @@ def _line(name: str, values: Returns) -> str:
 
 def _recorded(run: Path) -> Returns:
     """The returns of the last evaluation in eval.csv."""
-    rows = list(Table(run / "eval.csv").rows())
-    return np.array(
-        [float(row["return"]) for row in rows if row["step"] == rows[-1]["step"] and row["phase"] == "online"]
-    )
+    curves = RunFolder(run).curves()
+    return curves["online"].returns[-1] if "online" in curves else np.zeros(0)
 
 
 def _film(env: str, policy: Policy, seed: int, path: Path) -> None:

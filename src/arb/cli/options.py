@@ -20,7 +20,7 @@ class Option(NamedTuple):
 
 def subject() -> dict[str, Option]:
     """Task, agent, strategy and seed, by their names."""
-    from arb.runs.strategies import STRATEGIES
+    from arb.strategies import STRATEGIES
 
     strategies = "; ".join(f"{name}: {strategy.purpose}" for name, strategy in STRATEGIES.items())
     return {
@@ -33,7 +33,7 @@ def subject() -> dict[str, Option]:
 
 def add_subject(options: argparse.ArgumentParser, lists: tuple[str, ...] = (), **defaults: str) -> None:
     """Add them, and environment and preset; `lists` are those that may be lists, `defaults` differ from a run's."""
-    from arb.runs.config import BUDGETS
+    from arb.runs.config import PRESETS
 
     for name, option in subject().items():
         options.add_argument(
@@ -45,7 +45,7 @@ def add_subject(options: argparse.ArgumentParser, lists: tuple[str, ...] = (), *
     options.add_argument(
         "-e", "--env", default="", help="Gymnasium id, or my_module:MyEnv-v0, for data that does not say its own"
     )
-    options.add_argument("-p", "--preset", default="demo", help=f"how much training: {', '.join(BUDGETS)}")
+    options.add_argument("-p", "--preset", default="demo", help=f"how much training: {', '.join(PRESETS)}")
 
 
 def setting(text: str) -> tuple[str, str]:

@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
     from arb.runs.config import configure
     from arb.runs.folder import refuse_other_config
     from arb.runs.loggers import with_loggers
-    from arb.runs.problem import Problem, family_of
+    from arb.runs.problem import Problem
     from arb.runs.run import run
 
     config = configure(
@@ -75,8 +75,7 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
         agent=options.agent,
         strategy=options.strategy,
         seed=options.seed,
-        budget=options.preset,
-        family=family_of(options.task, options.env),
+        preset=options.preset,
         overrides=dict(setting(text) for text in options.settings),
     )
     name = f"{Path(options.task.replace(':', '-')).stem}-{options.agent}-{options.strategy}-{options.seed}"

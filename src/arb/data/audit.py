@@ -16,10 +16,10 @@ from arb.buffer.borders import differs
 from arb.buffer.dataset import leaves
 from arb.data.bounds import Bounds, known_bounds
 from arb.data.columns import Data, borders, finish
-from arb.data.info import task_of
 from arb.data.load import Source, read_raw
 from arb.data.starts import unknown_starts
 from arb.errors import DataError
+from arb.tasks import task_of
 
 FAULT, REMARK = "fault", "remark"
 OUTLIER_SPANS = 10.0

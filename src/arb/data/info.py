@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arb.buffer.dataset import leaves
 from arb.data.columns import Data, borders, episode_returns, fingerprint
-from arb.tasks import SUITE, TASKS, Reference, Task, env_reference, normalised
+from arb.tasks import Reference, env_reference, normalised, task_of
 
 BINS, WIDTH = 12, 40
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-
-
-def task_of(source: str) -> Task | None:
-    """The task that a source names, by its own name, as what it stands in for, or by D4RL's name for its file."""
-    if source.startswith("suite:"):
-        return SUITE.get(":".join(source.split(":")[:2]))
-    name = source.removeprefix("d4rl:").removeprefix("stand-in:")
-    return TASKS.get(name) or next((task for task in TASKS.values() if task.file == Path(source).name), None)
 
 
 def reference_of(source: str, data: Data) -> Reference | None:

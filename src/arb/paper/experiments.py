@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from arb.data.standin import PREFIX
 from arb.errors import DataError, near
-from arb.runs.strategies import STRATEGIES
+from arb.strategies import STRATEGIES
 from arb.sweeps.grid import Cell, grid
 from arb.tasks import PAPER
 

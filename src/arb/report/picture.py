@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from arb.files import read_json, whole
-from arb.runfolder import Table
+from arb.runfolder import RunFolder
 
 INK, ACCENT, PALE = "#1f2933", "#0b7285", "#adb5bd"
 
@@ -41,11 +41,12 @@ def _score_panel(axes: Any, folder: Path, described: dict[str, Any]) -> None:
     """Mean score with the middle half of the episodes; pre-training to the left of zero."""
     pretrain = described["config"]["schedule.pretrain"]
     scores: dict[float, list[float]] = {}
-    for row in Table(folder / "eval.csv").rows():
-        at = int(row["step"]) - (pretrain if row["phase"] == "pretrain" else 0)
-        if row["phase"] == "pretrain" and int(row["step"]) == pretrain:
-            at = -1  # just before the switch, beside online step 0
-        scores.setdefault(at, []).append(float(row["score"]))
+    for phase, curve in RunFolder(folder).curves().items():
+        for step, values in zip(curve.steps, curve.scores, strict=True):
+            at = step - (pretrain if phase == "pretrain" else 0)
+            if phase == "pretrain" and step == pretrain:
+                at = -1  # just before the switch, beside online step 0
+            scores[at] = [*values, *scores.get(at, [])]
     x = np.array(sorted(scores))
     mean = np.array([np.mean(scores[at]) for at in x])
     low, high = (np.array([np.percentile(scores[at], q) for at in x]) for q in (25, 75))
@@ -62,10 +63,9 @@ def _score_panel(axes: Any, folder: Path, described: dict[str, Any]) -> None:
 
 def _share_panel(axes: Any, folder: Path) -> None:
     """The paper's online-ratio figure, for one run."""
-    rows = [row for row in Table(folder / "metrics.csv").rows() if row["phase"] == "online"]
-    step = np.array([int(row["step"]) for row in rows])
+    columns = RunFolder(folder).metrics()["online"]
     for name, label, colour in (("online_share", "of a batch", ACCENT), ("online_rows", "of the buffer", PALE)):
-        axes.plot(step, [float(row[f"replay.{name}"]) for row in rows], color=colour, label=label)
+        axes.plot(columns["step"], columns[f"replay.{name}"], color=colour, label=label)
     axes.set_ylim(0, 1.02)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,23 +19,7 @@ from arb.agents.learn import ROWS_PER_CALL, NotFiniteError, learn, on_host, scor
 from arb.buffer.likelihood import Likelihood
 from arb.buffer.replay import ReplayBuffer
 from arb.envs.rollout import Collector
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How much of everything; the defaults are the paper's."""
-
-    pretrain: int = 1_000_000
-    """Updates before the first step in the environment."""
-    online: int = 1_000_000
-    """Steps in the environment."""
-    collect: int = 1000
-    """d_update: steps between two blocks of updates; the policy is fixed meanwhile."""
-    updates: int = 1000
-    """N_update: updates in a block."""
-    refresh: int = 1000
-    """d_weight: steps between two refreshes of the weights."""
-    batch: int = 256
+from arb.runs.config import Schedule
 
 
 class Progress(NamedTuple):

@@ -1,56 +1,147 @@
-"""Checkpoints: folders that appear whole, are checked before they are trusted, and of which the last two are kept."""
+"""Agents on disk between two pieces of work: checkpoints of a run, and pre-trainings that runs share.
+
+Both are folders that appear whole, with the SHA-256 sum of every file, and are checked before they are trusted.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from arb.agents.saving import load as load_agent
+from arb.agents.saving import save as save_agent
+from arb.algorithms import agent_class
+from arb.errors import DataError
 from arb.files import read_json, to_disk
+from arb.runfolder import RunFolder, Table
+from arb.runs.config import Config, deciding_leaves
+from arb.runs.problem import Problem, describe_run
 
 _SUMS = "sums.json"
 
 
-def write_checkpoint(folder: Path, number: int, fill: Callable[[Path], None], keep: int = 2) -> None:
-    """Let `fill` write files into a new checkpoint; it counts only once all of it is on disk."""
-    folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / "unfinished"
+# ---- folders that are whole ------------------------------------------------------------------------------------------
+
+
+def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Let `fill` write files into a new folder; it has its name only once all of it is on disk."""
+    unfinished = folder.with_name(f"unfinished.{os.getpid()}")
     shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
-    fill(unfinished)
-    sums = {path.name: _sum(path) for path in sorted(unfinished.iterdir())}
-    (unfinished / _SUMS).write_text(json.dumps(sums))
-    for path in unfinished.iterdir():
-        to_disk(path)
-    to_disk(unfinished)
-    final = folder / f"{number:012d}"
-    if final.exists():
-        shutil.rmtree(final)
-    unfinished.replace(final)
-    to_disk(folder)
-    for old in _numbered(folder)[:-keep]:
-        shutil.rmtree(old)
-
-
-def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint whose files are as they were written; damaged ones are passed over."""
-    return next((path for path in reversed(_numbered(folder)) if _intact(path)), None)
-
-
-def _numbered(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("[0-9]*") if path.is_dir()) if folder.exists() else []
-
-
-def _intact(path: Path) -> bool:
+    unfinished.mkdir(parents=True)
     try:
-        sums = read_json(path / _SUMS)
-        return all(_sum(path / name) == value for name, value in sums.items())
-    except (OSError, ValueError):
+        fill(unfinished)
+        sums = {path.name: _sum(path) for path in sorted(unfinished.iterdir())}
+        (unfinished / _SUMS).write_text(json.dumps(sums))
+        for path in unfinished.iterdir():
+            to_disk(path)
+        to_disk(unfinished)
+        shutil.rmtree(folder, ignore_errors=True)
+        unfinished.replace(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    to_disk(folder.parent)
+
+
+def intact(folder: Path) -> bool:
+    """Whether the files of such a folder are as they were written."""
+    try:
+        sums = read_json(folder / _SUMS)
+        return "agent.safetensors" in sums and all(_sum(folder / name) == value for name, value in sums.items())
+    except (OSError, ValueError, TypeError, AttributeError):
         return False
 
 
 def _sum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def write_checkpoint(folder: Path, number: int, fill: Callable[[Path], None], keep: int = 2) -> None:
+    """Write a numbered checkpoint, and remove all but the last `keep`, and what a killed process left."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / f"{number:012d}", fill)
+    for old in [*_numbered(folder)[:-keep], *folder.glob("unfinished*")]:
+        shutil.rmtree(old)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint whose files are as they were written; damaged ones are passed over."""
+    return next((path for path in reversed(_numbered(folder)) if intact(path)), None)
+
+
+def _numbered(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("[0-9]*") if path.is_dir()) if folder.exists() else []
+
+
+# ---- pre-trainings ---------------------------------------------------------------------------------------------------
+
+
+class Pretrained:
+    """The place of a pre-trained agent, named by everything that decides it: the strategy does not.
+
+    So all strategies start from the same bytes.
+    """
+
+    def __init__(self, cache: Path, config: Config, problem: Problem):
+        described = describe_run(config, problem)
+        leaves = deciding_leaves(config)
+        del leaves["task"]  # a name; the hash of the data says which it is
+        decides = [leaves, described["data"], described["env"], described["shaping"], described["versions"]]
+        name = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:24]
+        self.folder, self._problem = cache / name, problem
+
+    @property
+    def there(self) -> bool:
+        """Whether it was done before, and its files are as they were written; a damaged one is done again."""
+        return intact(self.folder)
+
+    def find(self, tables: dict[str, Table], columns: Sequence[str] = ()) -> Any | None:
+        """The agent, with its tables copied, if it has been pre-trained before.
+
+        `columns` are those that this run has in its metrics beside those of whoever pre-trained.
+        """
+        if not self.there:
+            return None
+        agent = load_agent(
+            self.folder / "agent.safetensors", self._problem.settings, agent_class(self._problem.config.agent)
+        )
+        for name, table in tables.items():
+            rows = [row for _, row in Table(self.folder / f"{name}.csv").rows()]
+            more = {column: "nan" for column in columns if name == "metrics" and column not in (rows or [{}])[0]}
+            if rows:  # no updates, no metrics
+                table.add(*({**row, **more} for row in rows))
+        return agent
+
+    def keep(self, agent: Any, tables: dict[str, Table]) -> None:
+        """Store a pre-trained agent and the tables so far; if another process was faster, its bytes are the same."""
+        if self.there:
+            return
+        _refuse_doubled(tables)
+
+        def fill(folder: Path) -> None:
+            save_agent(agent, folder / "agent.safetensors")
+            for table in tables.values():
+                if table.path.exists():  # no updates, no metrics
+                    shutil.copyfile(table.path, folder / table.path.name)
+
+        try:
+            write_whole(self.folder, fill)
+        except OSError:
+            if not self.there:
+                raise
+
+
+def _refuse_doubled(tables: dict[str, Table]) -> None:
+    """Nothing that two processes wrote into one folder may be handed on."""
+    folder = RunFolder(next(iter(tables.values())).path.parent)
+    curves, _ = folder.curves(), folder.metrics()
+    if curves.keys() != {"pretrain"}:
+        raise DataError(f"{folder.path} does not hold one pre-training alone: delete the folder and run again")

@@ -1,17 +1,43 @@
-"""Everything that decides a run, as one tree of frozen values; the command line overrides its leaves."""
+"""Everything that decides a run, as one tree of frozen values; the command line overrides its leaves.
+
+No JAX is imported until the settings of an agent are asked for.
+"""
 
 from __future__ import annotations
 
 import ast
+import inspect
+import itertools
+import textwrap
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from arb.algorithms import agent_settings, tuned
 from arb.errors import DataError, near
-from arb.runs.algorithm import Schedule
-from arb.runs.strategies import STRATEGIES, Replay
+from arb.plugins import is_plug_in
+from arb.strategies import Replay, strategy_row
+from arb.tasks import family_of
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How much of everything; the defaults are the paper's."""
+
+    pretrain: int = 1_000_000
+    """Updates before the first step in the environment."""
+    online: int = 1_000_000
+    """Steps in the environment."""
+    collect: int = 1000
+    """d_update: steps between two blocks of updates; the policy is fixed meanwhile."""
+    updates: int = 1000
+    """N_update: updates in a block."""
+    refresh: int = 1000
+    """d_weight: steps between two refreshes of the weights."""
+    batch: int = 256
+    """Transitions in a batch."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +47,7 @@ class Evaluation:
     every: int = 50_000
     """Updates while pre-training, steps while fine-tuning; also at step 0 and at the end of both."""
     episodes: int = 100
+    """Episodes of an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -32,22 +59,23 @@ class Config:
     env: str = ""
     """The environment, as a Gymnasium id; a task, and a file made here, bring their own."""
     agent: str = "iql"
+    """A row of the table of agents, or `my_module:MyAgent`."""
     seed: int = 0
-    replay: Replay = field(default_factory=Replay)
+    """Of everything random in the run."""
+    replay: Any = field(default_factory=Replay)
     schedule: Schedule = field(default_factory=Schedule)
     evaluation: Evaluation = field(default_factory=Evaluation)
     settings: Any = None
-    """The agent's own, by default the paper's for the domain."""
+    """The agent's own, by default the paper's for the family of the task."""
 
 
-BUDGETS: dict[str, tuple[Schedule, Evaluation]] = {
+PRESETS: dict[str, tuple[Schedule, Evaluation]] = {
     # name: how much training, how much evaluation
     "smoke": (Schedule(pretrain=400, online=400, collect=200, updates=200, refresh=200), Evaluation(400, 2)),
     "demo": (Schedule(pretrain=10_000, online=10_000), Evaluation(2_000, 10)),
     "small": (Schedule(pretrain=30_000, online=20_000), Evaluation(5_000, 20)),
     "paper": (Schedule(), Evaluation()),
 }
-
 
 _AT_LEAST_0, _AT_LEAST_1 = ((lambda v, low=low: v >= low, f"at least {low}") for low in (0, 1))
 _POSITIVE = (lambda v: v > 0, "greater than 0")
@@ -66,9 +94,12 @@ SENSIBLE: dict[str, tuple[Callable[[Any], bool], str]] = {
     "settings.discount": (lambda v: 0 <= v < 1, "from 0 to below 1"),
     "settings.learning_rate": _POSITIVE,
 }
-
 RETIRED = [("replay.budget", None)]
 """Settings that earlier versions wrote, at the value at which they changed nothing."""
+_ONLINE_ONLY = ("replay.", "schedule.online", "schedule.collect", "schedule.refresh")
+"""What pre-training does not depend on."""
+OTHER_WORDS = {"offline": "pretrain", "lambda": "temperature", "gamma": "discount", "batch_size": "batch"}
+"""What people call some settings elsewhere."""
 
 
 def configure(
@@ -78,28 +109,28 @@ def configure(
     agent: str = "iql",
     strategy: str = "arb",
     seed: int = 0,
-    budget: str = "demo",
-    family: str = "locomotion",
-    overrides: dict[str, Any] | None = None,
+    preset: str = "demo",
+    overrides: Mapping[str, Any] | None = None,
 ) -> Config:
-    """The paper's configuration of an agent and a strategy on a family of tasks, within a budget.
+    """The paper's configuration of an agent and a strategy for the family of a task, with a preset amount of training.
 
-    `overrides` maps leaves such as `"schedule.online"` or `"settings.expectile"` to values.
+    Args:
+        task: a D4RL task, a file, or another source that `arb.data.load` knows. Its family decides the settings.
+        env: Gymnasium id, for data that does not say its own.
+        agent: `iql`, `calql`, `pex`, `famo2o`, or `my_module:MyAgent`.
+        strategy: `arb`, `naive`, `parallel`, `top_n`, `berb`, or `my_module:MyStrategy`.
+        seed: of everything random.
+        preset: how much training: `smoke`, `demo`, `small` or `paper`.
+        overrides: values by leaf, such as `"schedule.online"` or `"settings.expectile"`.
     """
-    from arb.runs.presets import PRESETS
-
-    agents = sorted({name for name, _ in PRESETS})
-    for kind, name, known in (
-        ("agent", agent, agents),
-        ("strategy", strategy, STRATEGIES),
-        ("preset", budget, BUDGETS),
-    ):
-        if name not in known:
-            raise DataError(f"there is no {kind} {name!r}{near(name, known)}; there are {', '.join(known)}")
-    schedule, evaluation = BUDGETS[budget]
-    preset = PRESETS[agent, "antmaze" if family == "antmaze" else "locomotion"]
-    replay = Replay(**{"strategy": strategy, "temperature": preset.arb_temperature, **STRATEGIES[strategy].defaults})
-    config = Config(task, env, agent, seed, replay, schedule, evaluation, preset.config)
+    if preset not in PRESETS:
+        raise DataError(f"there is no preset {preset!r}{near(preset, PRESETS)}; there are {', '.join(PRESETS)}")
+    schedule, evaluation = PRESETS[preset]
+    family = family_of(task, env)
+    row = strategy_row(strategy)
+    paper = {} if is_plug_in(strategy) else {"temperature": tuned(agent, family).temperature}
+    replay = row.settings(**{"strategy": strategy, **paper, **row.defaults})
+    config = Config(task, env, agent, seed, replay, schedule, evaluation, agent_settings(agent, family))
     for leaf, value in {"seed": seed, **(overrides or {})}.items():
         config = with_leaf(config, leaf, value)
     if getattr(config.settings, "policy_decay", None) is not None and "settings.policy_decay" not in (overrides or {}):
@@ -108,27 +139,61 @@ def configure(
     return config
 
 
-def with_leaf(config: Any, leaf: str, value: Any, path: str = "") -> Any:
+def with_leaf(config: Config, leaf: str, value: Any) -> Config:
     """The same configuration with another value at a leaf, e.g. `schedule.online`; text is read as its type."""
+    if leaf == "agent":
+        if value != config.agent:
+            raise DataError("another agent has other settings: make the configuration anew with configure(agent=...)")
+        return config
+    if leaf == "replay.strategy":
+        settings = strategy_row(value).settings
+        if not isinstance(config.replay, settings):
+            return replace(config, replay=settings(strategy=value))
+        return replace(config, replay=replace(config.replay, strategy=value))
+    changed: Config = _with_leaf(config, leaf, value, "", config)
+    return changed
+
+
+def _with_leaf(tree: Any, leaf: str, value: Any, path: str, config: Config) -> Any:
     name, _, rest = leaf.partition(".")
-    here = {f.name for f in fields(config)}
+    here = {f.name for f in fields(tree)}
     full = f"{path}.{name}" if path else name
     if name not in here:
-        raise DataError(f"there is no setting {full!r}{near(name, here)}; here are {', '.join(sorted(here))}")
-    current = getattr(config, name)
+        raise DataError(f"there is no setting {full!r}{_hint(name, path, here, config)}")
+    current = getattr(tree, name)
     if is_dataclass(current):
         if not rest:
             raise DataError(
                 f"{full!r} is a group of settings; name one of {', '.join(f.name for f in fields(current))}"
             )
-        return replace(config, **{name: with_leaf(current, rest, value, full)})
+        return replace(tree, **{name: _with_leaf(current, rest, value, full, config)})
     if rest:
         raise DataError(f"{full!r} is a single setting and has no {rest!r}")
-    wanted = get_type_hints(type(config))[name]
-    read = _read(value, wanted, full)
-    if full in SENSIBLE and not SENSIBLE[full][0](read):
+    read = _read(value, get_type_hints(type(tree))[name], full)
+    if full in SENSIBLE and not _is_plugged_in(full, config) and not SENSIBLE[full][0](read):
         raise DataError(f"{full} must be {SENSIBLE[full][1]}, not {read!r}")
-    return replace(config, **{name: read})
+    return replace(tree, **{name: read})
+
+
+def _hint(name: str, path: str, here: set[str], config: Config) -> str:
+    """What may have been meant: the same word with its group, the usual other word for it, or the nearest name."""
+    word = OTHER_WORDS.get(name, name)
+    if not path:
+        full = [leaf for leaf in flat(config) if leaf.rpartition(".")[2] in (name, word)]
+        if full:
+            return f" (did you mean {' or '.join(full)}?)"
+    elif word in here:
+        return f" (did you mean '{path}.{word}'?)"
+    return f"{near(name, here)}; here are {', '.join(sorted(here))}"
+
+
+def _is_plugged_in(leaf: str, config: Config) -> bool:
+    """Whether a leaf belongs to somebody else's settings, in which a word may mean something else."""
+    group = leaf.partition(".")[0]
+    return is_plug_in({"replay": config.replay.strategy, "settings": config.agent}.get(group, ""))
+
+
+# ---- leaves ----------------------------------------------------------------------------------------------------------
 
 
 def flat(config: Config) -> dict[str, Any]:
@@ -141,12 +206,61 @@ def flat(config: Config) -> dict[str, Any]:
 
 
 def from_flat(leaves: Mapping[str, Any]) -> Config:
-    """The configuration whose leaves these are."""
-    config = configure(agent=leaves["agent"])
+    """The configuration whose leaves these are; they come from this program, not from a file."""
+    config = configure(agent=leaves["agent"], strategy=leaves["replay.strategy"])
     for leaf, value in leaves.items():
         if (leaf, value) not in RETIRED:
             config = with_leaf(config, leaf, value)
     return config
+
+
+def deciding_leaves(config: Config) -> dict[str, Any]:
+    """The leaves of a configuration that pre-training depends on."""
+    return {leaf: value for leaf, value in flat(config).items() if not leaf.startswith(_ONLINE_ONLY)}
+
+
+class Setting(NamedTuple):
+    """A leaf, for people."""
+
+    name: str
+    type: str
+    default: Any
+    meaning: str
+
+
+def settings_table(config: Config | None = None) -> list[Setting]:
+    """Every setting of a configuration, with its type, value and meaning.
+
+    >>> next(row for row in settings_table() if row.name == "schedule.batch")
+    Setting(name='schedule.batch', type='int', default=256, meaning='Transitions in a batch.')
+    """
+    return list(_settings(config or configure(), ""))
+
+
+def _settings(tree: Any, path: str) -> Iterator[Setting]:
+    hints, meanings = get_type_hints(type(tree)), _meanings(type(tree))
+    for f in fields(tree):
+        value = getattr(tree, f.name)
+        if is_dataclass(value):
+            yield from _settings(value, f"{path}{f.name}.")
+        else:
+            meaning = f.metadata.get("meaning") or meanings.get(f.name, "")
+            yield Setting(f"{path}{f.name}", _spelt(hints[f.name]), value, meaning)
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """The docstrings under the fields of a dataclass, from its source."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        with suppress(OSError, TypeError, SyntaxError):  # a class that was made without source
+            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+            statements = body.body if isinstance(body, ast.ClassDef) else []
+            for line, after in itertools.pairwise(statements):
+                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                    said = after.value if isinstance(after, ast.Expr) else None
+                    text = said.value if isinstance(said, ast.Constant) else ""
+                    found[line.target.id] = " ".join(str(text).split())
+    return found
 
 
 def _flat(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -159,6 +273,9 @@ def _flat(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     return leaves
 
 
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
 def _read(value: Any, wanted: Any, name: str) -> Any:
     """A value, or the text of one, as the type a setting has."""
     if isinstance(value, str) and wanted is not str:
@@ -167,8 +284,8 @@ def _read(value: Any, wanted: Any, name: str) -> Any:
     if isinstance(value, list):
         value = tuple(value)
     if _fits(value, wanted):
-        numeric = float in (wanted, *get_args(wanted)) and int not in get_args(wanted)
-        return float(value) if numeric and isinstance(value, int) else value
+        parts = get_args(wanted) or (wanted,)
+        return float(value) if isinstance(value, int) and float in parts and int not in parts else value
     raise DataError(f"{name} must be {_spelt(wanted)}, not {value!r}")
 
 

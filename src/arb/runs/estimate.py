@@ -12,8 +12,7 @@ import numpy as np
 from arb.agents.learn import NotFiniteError, learn, on_host
 from arb.buffer.samplers import Uniform
 from arb.runs.config import Config
-from arb.runs.problem import Problem
-from arb.runs.streams import key_of
+from arb.runs.problem import Problem, key_of
 
 TOO_SMALL = 5_000
 """Updates and steps of a run that is over before an estimate is worth its time."""

@@ -7,29 +7,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
+from zlib import crc32
 
 import gymnasium
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.agents.saving import BUILT_IN
+from arb.algorithms import agent_class, agent_row, tuned
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Sampler
 from arb.data import Reference, fingerprint, normalised, read
-from arb.data.info import task_of
 from arb.envs.rollout import ActionMap
 from arb.errors import DataError
+from arb.runfolder import refuse_module
 from arb.runs.config import Config, flat
-from arb.runs.shaping import Shaped, Shaping, fit, rule_for
-from arb.runs.spaces import agent_actions, refuse_other_observations
-from arb.runs.strategies import prepare
-from arb.runs.streams import stream
-from arb.tasks import env_reference
-from arb.tasks import family_of as family_of_env
+from arb.runs.shaping import Shaped, Shaping, fit
+from arb.strategies import prepare
+from arb.tasks import Family, env_reference, family_of, task_of
 
+ROUNDING = 1e-3
+"""How far beyond its bounds, in half widths, a recorded action may lie for float rounding's sake."""
 _VERSIONS = ("arb-rl", "numpy", "jax", "jaxlib", "optax", "gymnasium", "mujoco")
-_CLASSES = {name.lower(): kind for name, kind in BUILT_IN.items()}
+
+
+def stream(seed: int, *names: str | int) -> np.random.SeedSequence:
+    """The seeds of a named stream of a run: every source of chance has its own, so more of one disturbs no other.
+
+    >>> stream(0, "eval", 1000).generate_state(1)[0] == stream(0, "eval", 1000).generate_state(1)[0]
+    np.True_
+    """
+    return np.random.SeedSequence([seed, *(crc32(str(name).encode()) for name in names)])
+
+
+def key_of(seed: int, *names: str | int) -> jax.Array:
+    """The same as a JAX key."""
+    return jax.random.key(int(stream(seed, *names).generate_state(1)[0]))
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,7 @@ class Problem:
     raw_rewards: NDArray[np.float32]
     data_hash: str
     env: str
-    family: str
+    family: Family
     reference: Reference | None
     shaping: Shaping
     actions: ActionMap
@@ -53,18 +66,19 @@ class Problem:
         `source` is where the data lies on this machine, if not where the configuration says.
         """
         data, task = read(source or config.task), task_of(config.task)
-        recorded = str(data.attributes.get("env", ""))
-        env = config.env or (task.env if task else recorded)
-        if ":" in recorded and env == recorded and not config.env:
-            raise DataError(f"{config.task} was recorded in {env}, whose module a file may not load: add --env {env}")
+        env = config.env or (task.env if task else str(data.attributes.get("env", "")))
+        if not config.env and not task:
+            refuse_module(env, f"{config.task} was recorded in {env}, which", f"add --env {env}")
         if not env:
             raise DataError(f"{config.task} does not say its environment: add --env with a Gymnasium id")
-        family = family_of(config.task, config.env)
+        family = family_of(config.task, env)
         made = _made(env)
         actions = ActionMap(made.action_space)
         _refuse_other_actions(config, env, "discrete" if actions.discrete else "continuous")
         refuse_other_observations(data.columns["observations"], env, made.observation_space)
-        shaping = fit(rule_for(config.agent, family), data.columns)
+        rule = tuned(config.agent, family).rule
+        assert rule is not None
+        shaping = fit(rule, data.columns)
         dataset = shaping.dataset(data.columns)
         dataset["actions"] = agent_actions(np.asarray(dataset["actions"]), env, actions)
         reference = task.reference if task else env_reference(env)
@@ -81,7 +95,7 @@ class Problem:
 
     def new_agent(self, key: jax.Array) -> Any:
         """A fresh agent for this problem."""
-        return _CLASSES[self.config.agent].create(key, *self.dims, self.settings)
+        return agent_class(self.config.agent).create(key, *self.dims, self.settings)
 
     @property
     def settings(self) -> Any:
@@ -105,24 +119,14 @@ class Problem:
 
     def new_buffer(self, sampler: Sampler, capacity: int, name: str) -> ReplayBuffer:
         """A buffer with this sampler; Monte-Carlo returns are of shaped rewards, as the critics' values are."""
-        sparse = self.config.agent == "calql" and self.family == "antmaze"
+        known_failure = self.family.sparse and agent_row(self.config.agent).calibrated
         return ReplayBuffer(
             capacity,
             sampler,
             gamma=self.config.settings.discount,
             seed=stream(self.config.seed, "buffer", name),
-            failure_reward=float(self.shaping.rewards(0.0)) if sparse else None,
+            failure_reward=float(self.shaping.rewards(0.0)) if known_failure else None,
         )
-
-
-def family_of(source: str, env: str = "") -> str:
-    """`antmaze` or `locomotion`, which decides the paper's settings.
-
-    Data of one's own is taken as the latter, unless its environment is given and is one of AntMaze's.
-    """
-    task = task_of(source)
-    family = task.family if task else family_of_env(env)
-    return family if family in ("antmaze", "locomotion") else "locomotion"
 
 
 def describe_run(config: Config, problem: Problem | None = None) -> dict[str, Any]:
@@ -148,12 +152,55 @@ def versions() -> dict[str, str]:
     return found
 
 
+# ---- does the data fit the environment? ------------------------------------------------------------------------------
+
+
+def refuse_other_observations(recorded: Any, env: str, space: gymnasium.Space[Any]) -> None:
+    """Refuse observations that the environment does not give, or that no agent here can read."""
+    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+        raise DataError(
+            f"{env} gives observations of {space}, and the agents read flat vectors: register it wrapped in "
+            "gymnasium.wrappers.FlattenObservation, and record its data the same way"
+        )
+    if isinstance(recorded, dict):
+        raise DataError(f"the data's observations are a dict of {', '.join(recorded)}, {env} gives flat vectors")
+    if recorded.shape[1:] != space.shape:
+        raise DataError(
+            f"the data has observations of shape {recorded.shape[1:]}, {env} gives {space.shape}: "
+            "was it recorded in another environment?"
+        )
+
+
+def agent_actions(recorded: NDArray[Any], env: str, actions: ActionMap) -> NDArray[Any]:
+    """Recorded actions as the agents see them."""
+    if actions.discrete:
+        return _numbers(recorded, env, actions.size)
+    if recorded.shape[1:] != (actions.size,):
+        raise DataError(f"the data has actions of shape {recorded.shape[1:]}, {env} takes ({actions.size},)")
+    scaled = actions.to_agent(recorded)
+    if np.abs(scaled).max(initial=0.0) > 1.0 + ROUNDING:
+        row, column = np.unravel_index(np.abs(scaled).argmax(), scaled.shape)
+        low, high = ((actions.middle + sign * actions.half)[column] for sign in (-1, 1))
+        raise DataError(
+            f"action {recorded[row, column]:g} in row {row} of the data is outside the bounds of {env}, "
+            f"{low:g} to {high:g}: rescale the actions, or clip them if the environment did"
+        )
+    return scaled
+
+
+def _numbers(recorded: NDArray[Any], env: str, choices: int) -> NDArray[Any]:
+    numbers = recorded.reshape(len(recorded), -1)
+    if numbers.shape[1] != 1 or not np.isin(numbers, np.arange(choices)).all():
+        raise DataError(f"{env} has {choices} discrete actions: the data must hold one number from 0 to {choices - 1}")
+    return numbers[:, 0].astype(np.int64)
+
+
 def _refuse_other_actions(config: Config, env: str, kind: str) -> None:
-    if config.agent != "iql":
+    if not agent_row(config.agent).discrete:
         if kind == "discrete":
-            raise DataError(f"{env} has discrete actions, which of the agents iql alone knows: choose --agent iql")
+            raise DataError(f"{env} has discrete actions, and only IQL supports them: choose --agent iql")
     elif config.settings.actions not in (None, kind):
-        raise DataError(f"{env} has {kind} actions: leave settings.actions={config.settings.actions} away")
+        raise DataError(f"{env} has {kind} actions: leave out settings.actions={config.settings.actions}")
 
 
 def _made(env: str, shaping: Shaping | None = None) -> gymnasium.Env[Any, Any]:

@@ -1,19 +1,21 @@
-"""What is done to states and rewards before an algorithm sees them: fitted once, applied to file and environment alike.
+"""What is done to states and rewards before an agent sees them: fitted once, applied to file and environment alike.
 
-Scores never pass through here: they are computed on raw rewards (`arb.tasks`).
+Which rule applies is in the rows of `arb.algorithms`. Scores are computed on raw rewards (`arb.tasks`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arb.algorithms import Rule
 from arb.data.columns import Dataset, episode_returns
+from arb.errors import DataError
 
 Floats = NDArray[np.float32]
 EPSILON = 1e-3
@@ -21,35 +23,6 @@ EPSILON = 1e-3
 RETURN_RANGE = 1000.0
 """Scaled locomotion rewards make the returns of the dataset span this much (IQL's convention)."""
 _CHUNK = 1 << 16
-
-
-class Rule(NamedTuple):
-    """How to fit: whether to normalise states, and rewards `scale * r + shift`, the scale perhaps from the returns."""
-
-    states: bool = True
-    scale: float = 1.0
-    shift: float = 0.0
-    by_return_range: bool = False
-
-
-# algorithm and family of tasks, as the paper's release has it (and IQL's and Cal-QL's own for AntMaze)
-RULES: Mapping[tuple[str, str], Rule] = {
-    ("iql", "locomotion"): Rule(),
-    ("pex", "locomotion"): Rule(by_return_range=True),
-    ("famo2o", "locomotion"): Rule(),
-    ("calql", "locomotion"): Rule(),
-    ("sac", "locomotion"): Rule(),
-    ("iql", "antmaze"): Rule(shift=-1.0),
-    ("pex", "antmaze"): Rule(shift=-1.0),
-    ("famo2o", "antmaze"): Rule(shift=-1.0),
-    ("sac", "antmaze"): Rule(shift=-1.0),
-    ("calql", "antmaze"): Rule(states=False, scale=10.0, shift=-5.0),
-}
-
-
-def rule_for(algorithm: str, family: str) -> Rule:
-    """The rule of the table; a task of one's own is shaped like locomotion, whose rewards are dense as well."""
-    return RULES.get((algorithm, family), RULES.get((algorithm, "locomotion"), Rule()))
 
 
 @dataclass(frozen=True)
@@ -118,7 +91,7 @@ def return_scale(columns: Mapping[str, Any]) -> float:
     returns = episode_returns(columns)
     span = float(returns.max() - returns.min())
     if span == 0.0:
-        raise ValueError("rewards cannot be scaled by the range of returns: every episode of the dataset has the same")
+        raise DataError("rewards cannot be scaled by the range of returns: all episodes of the dataset have the same")
     return RETURN_RANGE / span
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from arb.data.info import task_of
 from arb.progress import duration
 from arb.report.counting import count
 from arb.runs.config import Config, flat
@@ -15,6 +14,7 @@ from arb.sweeps import plan
 from arb.sweeps.grid import Cell
 from arb.sweeps.pool import Pool
 from arb.sweeps.roster import group_of
+from arb.tasks import task_of
 
 
 class Cost(NamedTuple):

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from arb.errors import DataError
 from arb.runs.config import Config, configure, flat
-from arb.runs.problem import family_of
-from arb.runs.strategies import STRATEGIES
+from arb.strategies import STRATEGIES
 
 LONGEST_NAME = 120
 """Characters of a folder's name; a longer one ends in a hash instead."""
@@ -68,8 +67,7 @@ def grid(
                     agent=agent,
                     strategy=strategy,
                     seed=seed,
-                    budget=budget,
-                    family=family_of(task, env),
+                    preset=budget,
                     overrides={**(overrides or {}), **given},
                 )
                 cell = Cell(_folder(config, read), config)

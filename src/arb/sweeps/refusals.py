@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from arb.data.info import task_of
 from arb.data.load import locate
 from arb.errors import DataError
 from arb.runs.config import Config
 from arb.runs.problem import Problem
 from arb.sweeps.grid import Cell
+from arb.tasks import task_of
 
 
 def refuse_unknown(task: str) -> None:

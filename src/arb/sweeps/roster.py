@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from arb.runs.pretrained import deciding_leaves
+from arb.runs.config import deciding_leaves
 from arb.sweeps.grid import Cell
 
 

@@ -8,8 +8,9 @@ from dataclasses import asdict
 
 import pytest
 
+from arb.algorithms import AGENTS, agent_row, agent_settings, tuned
 from arb.errors import DataError
-from arb.runs.presets import PRESETS, preset
+from arb.tasks import FAMILIES
 
 DOMAINS = ("locomotion", "antmaze")
 
@@ -78,18 +79,17 @@ TABLES = {"iql": (IQL, 0.5), "calql": (CALQL, 5.0), "pex": (PEX, 0.5), "famo2o":
 def test_every_value_is_that_of_the_table(algorithm):
     table, arb_temperature = TABLES[algorithm]
     for column, domain in enumerate(DOMAINS):
-        found = preset(algorithm, domain)
-        assert asdict(found.config) == {name: row[column] for name, row in table.items()}
-        assert found.arb_temperature == arb_temperature
+        assert asdict(agent_settings(algorithm, FAMILIES[domain])) == {name: row[column] for name, row in table.items()}
+        assert tuned(algorithm, FAMILIES[domain]).temperature == arb_temperature
 
 
 def test_there_is_a_preset_for_every_algorithm_on_every_domain():
-    assert set(PRESETS) == {(algorithm, domain) for algorithm in TABLES for domain in DOMAINS}
+    assert all(set(AGENTS[name].tuned) == set(DOMAINS) for name in TABLES)
 
 
-def test_an_unknown_preset_is_refused_with_the_known_ones():
-    with pytest.raises(DataError, match=r"^no preset for dqn on antmaze; there are: iql on locomotion"):
-        preset("dqn", "antmaze")
+def test_an_unknown_agent_is_refused_with_the_known_ones():
+    with pytest.raises(DataError, match=r"^there is no agent 'IQLL' \(did you mean 'iql'\?\); there are iql, calql"):
+        agent_row("IQLL")
 
 
 def test_importing_the_package_does_not_import_jax():
