@@ -32,7 +32,7 @@ NETWORKS = {
     "iql": {"settings.hidden": (8, 8)},
     "pex": {"settings.hidden": (8, 8)},
     "famo2o": {"settings.hidden": (8, 8)},
-    "calql": {"settings.policy_hidden": (8,), "settings.critic_hidden": (8,), "settings.actions": 2},
+    "calql": {"settings.policy_hidden": (8,), "settings.critic_hidden": (8,), "settings.samples": 2},
 }
 
 COMPILED_ONCE = {
