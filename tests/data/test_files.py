@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -87,7 +88,8 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
         ("d4rl:hopper-medium", "did you mean hopper-medium-v2"),
         ("nothing.hdf5", "nothing.hdf5: no such file"),
         ("nothing.npz", "nothing.npz: no such file"),
-        ("data.csv", "is no dataset"),
+        ("data.csv", "data.csv: no such file"),
+        ("data.txt", "is no dataset: a task, suite:NAME, a file"),
         ("bundled:nothing", "no bundled dataset is called 'nothing'"),
     ],
 )
@@ -154,7 +156,11 @@ def loads_or_says_why(path: Path) -> None:
     assert np.isfinite(data.columns["rewards"]).all()
 
 
-fuzz = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzz = settings(
+    max_examples=int(os.environ.get("ARB_FUZZ", "60")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 @formats
@@ -193,17 +199,15 @@ def test_the_line_names_the_field(
 def test_wrong_names_are_told(tmp_path: Path, name: str, write: Callable[[Path, Columns], Path]) -> None:
     raw = walk([6, 5])
     short = {"obs": raw["observations"], "acts": raw["actions"], "rews": raw["rewards"]}
-    with pytest.raises(DataError, match=rf"{name}: the dataset has no 'observations'.* and has ") as caught:
+    hint = "try --columns observations=obs,actions=acts,rewards=rews; terminals: mark the steps"
+    with pytest.raises(
+        DataError, match=rf"{name}: the dataset has no 'observations'; {hint}.*the file has acts, obs, rews"
+    ):
         load(write(tmp_path / name, short))
-    assert set(str(caught.value).split(" and has ")[1].split(", ")) == set(short)
+    rest = without(raw, "terminals", "timeouts", "next_observations")
     many = {f"a{number}": np.zeros(1) for number in range(50)}
-    with pytest.raises(DataError, match=r"has no 'terminals'.* and has actions, observations, rewards, a.*, 33 more$"):
-        load(
-            write(
-                tmp_path / name,
-                {**many, **dict(sorted(without(raw, "terminals", "timeouts", "next_observations").items()))},
-            )
-        )
+    with pytest.raises(DataError, match=r"has no 'terminals'.* the file has a0, a1, .*, 33 more$"):
+        load(write(tmp_path / name, {**many, **rest}))
 
 
 @pytest.fixture(scope="module")
@@ -244,13 +248,14 @@ def test_an_absurd_shape_is_refused_before_memory_is_asked_for(tmp_path: Path) -
     with h5py.File(path, "w") as file:
         for name in ("observations", "actions", "rewards", "terminals"):
             file.create_dataset(name, shape=(10**12, 11), dtype="f4", chunks=(1000, 11))
-    with pytest.raises(DataError, match=r"absurd\.hdf5: observations claims .* far more than the file can hold"):
+    with pytest.raises(DataError, match=r"absurd\.hdf5: actions of shape .* claims .* far more than a file of"):
         load(path)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**12, 11)})
     with zipfile.ZipFile(tmp_path / "absurd.npz", "w") as archive:
-        archive.writestr("observations.npy", header.getvalue() + b"0" * 100)
-    with pytest.raises(DataError, match=r"absurd\.npz: observations claims shape"):
+        for name in ("observations", "actions", "rewards", "terminals"):
+            archive.writestr(f"{name}.npy", header.getvalue() + b"0" * 100)
+    with pytest.raises(DataError, match=r"absurd\.npz: actions of shape .* claims .* far more"):
         load(tmp_path / "absurd.npz")
 
 

@@ -6,7 +6,7 @@ imported when they are used.
 
 from arb.data.audit import Audit, audit
 from arb.data.columns import Data, Dataset, DataWarning, borders, episode_returns, fingerprint
-from arb.data.load import bundled_names, load, read
+from arb.data.load import attributes_of, bundled_names, load, read
 from arb.tasks import TASKS, Reference, Task, find_task, normalised
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Dataset",
     "Reference",
     "Task",
+    "attributes_of",
     "audit",
     "borders",
     "bundled_names",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -11,16 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.buffer.borders import differs, episode_ends
-from arb.buffer.dataset import REQUIRED, Transitions, check_dataset, unwrapped
+from arb.buffer.dataset import Transitions, check_dataset, unwrapped
 from arb.data.starts import unknown_starts
 from arb.errors import DataError
 
 Array = NDArray[Any]
 Dataset = dict[str, Any]
 """D4RL's keys to arrays (observations may be a dict of arrays), with `episode_ids`: one number per trajectory."""
-
-MOST_NAMES = 20
-"""So many are told of what a file holds; a file with a group per episode has thousands."""
 
 
 class DataWarning(UserWarning):
@@ -42,32 +39,18 @@ class Data:
         return len(self.columns["rewards"])
 
 
-def refuse_missing(source: str, names: Iterable[str]) -> None:
-    """Raise a `DataError` if these names of all that a file holds lack a column.
-
-    For readers, who pass over what is no column: under a wrong name it is just what the message should tell.
-    """
-    present = sorted(dict.fromkeys(names), key=lambda name: name not in REQUIRED)
-    if set(REQUIRED) <= set(present):
-        return
-    if not present:
-        raise DataError(f"{source}: the dataset has no {REQUIRED[0]!r}: there is nothing in the file")
-    more = [f"{len(present) - MOST_NAMES:,} more"] if len(present) > MOST_NAMES else []
-    # The check of a dataset looks at the names first, and its message is the one that a dict gets.
-    finish(dict.fromkeys([*present[:MOST_NAMES], *more]), source)
-
-
 def finish(raw: Mapping[str, Any], source: str, attributes: Mapping[str, Any] | None = None) -> Data:
     """Check the columns of a file and find where its episodes end, from every row of it.
 
     `terminals` stay as they are: they say where the task ended. `timeouts` become true at every end of a trajectory
     that no terminal explains, so that the two together with `episode_ids` tell what was cut off from what was over.
     """
+    after = state_after(raw)
     try:
-        data = check_dataset(raw)
+        data = check_dataset(raw if after is None else {**raw, "next_observations": after})
     except DataError as problem:
         raise DataError(f"{source}: {problem}") from None
-    data, notes = _repaired(data)
+    data, notes = _repaired(data, measured=after is not None)
     ends = episode_ends(_settled(data))
     recorded = np.zeros(len(data), bool) if data.truncated is None else data.truncated
     columns: Dataset = {
@@ -83,8 +66,31 @@ def finish(raw: Mapping[str, Any], source: str, attributes: Mapping[str, Any] | 
     return Data(columns, source, tuple(notes), dict(attributes or {}))
 
 
-def _repaired(data: Transitions) -> tuple[Transitions, list[str]]:
-    """Without next observations that are only shifted, and without time limits that the observations contradict."""
+def state_after(raw: Mapping[str, Any]) -> Array | None:
+    """Next observations from the simulator's state, where a file records it after every step as AntMaze's do.
+
+    D4RL's locomotion files record the state before the step: there it is not what the next row observes.
+    """
+    if not isinstance(raw, Mapping) or raw.get("next_observations") is not None:
+        return None
+    obs, *parts = (raw.get(name) for name in ("observations", "infos/qpos", "infos/qvel"))
+    if any(not isinstance(part, np.ndarray) or part.ndim != 2 for part in (obs, *parts)):
+        return None
+    if (
+        any(len(part) != len(obs) for part in parts)
+        or len(obs) < 2
+        or sum(part.shape[1] for part in parts) != obs.shape[1]
+    ):
+        return None
+    after = np.concatenate(parts, 1)
+    return after if (after[:-1] == obs[1:]).all(1).mean() > 0.9 else None
+
+
+def _repaired(data: Transitions, measured: bool) -> tuple[Transitions, list[str]]:
+    """Without next observations that are only shifted, and without time limits that the observations contradict.
+
+    Next observations that were measured (`state_after`) are no shifted column, however the rows follow each other.
+    """
     notes: list[str] = []
     if data.next_obs is None or data.truncated is None or data.episode is not None or len(data) < 2:
         return data, notes
@@ -92,7 +98,7 @@ def _repaired(data: Transitions) -> tuple[Transitions, list[str]]:
     if len(flagged) == 0:
         return data, notes
     jump = differs(_rows(data.next_obs, slice(0, -1)), _rows(data.obs, slice(1, None)))
-    if not jump.any():
+    if not jump.any() and not measured:
         notes.append(
             f"next_observations is observations shifted by one row, also across {len(flagged)} flagged ends: not used"
         )

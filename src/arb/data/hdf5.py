@@ -1,99 +1,128 @@
-"""D4RL's HDF5 layout: read with care, written whole."""
+"""HDF5: what a file holds, listed within bounds; and D4RL's layout, written whole."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
-from arb.buffer.dataset import OPTIONAL, REQUIRED
-from arb.data.columns import refuse_missing
+from arb.data.contents import MOST_ENTRIES, MOST_TEXT, Contents, Leaf, first_line, size_of
 from arb.errors import DataError
 from arb.files import whole
 
-STATE = ("infos/qpos", "infos/qvel")
-MOST_COMPRESSED = 2000
-"""No filter of HDF5 shrinks more (deflate ends at 1032): a file that claims to unfold further is broken."""
+DEEPEST = 8
+MOST_CHUNKS = 1_000_000
+ROOM = 1 << 24
+"""Bytes that a chunk may have beyond twice its array."""
 
 
-def read_hdf5(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Raw columns and attributes of a file in D4RL's layout; keys that do not belong to transitions are passed over.
-
-    Where a file has no `next_observations` but records the simulator's state after every step (`infos/qpos` and
-    `infos/qvel`, as AntMaze does), and that state is what the next row observes, they are taken from there.
-    """
-    # The parsers below raise whatever they happen upon in broken bytes, so every exception is a broken file here.
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[Contents]:
+    """The contents of a file. External files, virtual datasets and links to other places are never followed."""
+    size = size_of(path)
+    # The library below raises whatever it happens upon in broken bytes, so every exception is a broken file here.
     try:
-        file = h5py.File(path, "r")
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
+        file = h5py.File(path, "r", locking=False)
     except Exception as problem:
-        raise DataError(f"{path}: not a readable HDF5 file ({_first_line(problem)})") from None
+        raise DataError(f"{path}: not a readable HDF5 file ({first_line(problem)})") from None
     with file:
-        limit = MOST_COMPRESSED * path.stat().st_size
+        leaves: dict[str, Leaf] = {}
+        refused: dict[str, str] = {}
         try:
-            names = [str(name) for name in file]
-            present = [name for name in (*REQUIRED, *OPTIONAL, *STATE) if name in file]
-            attributes = {key: _plain(value) for key, value in file.attrs.items()}
+            _list(file, "", leaves, refused, {_address(file)}, [0])
+            attributes = _attributes(file)
+        except DataError as problem:
+            raise DataError(f"{path}: {problem}") from None
         except Exception as problem:
-            raise DataError(f"{path}: its list of contents cannot be read ({_first_line(problem)})") from None
-        columns = {name: _read(file, name, path, limit) for name in present if name not in STATE}
-        refuse_missing(str(path), names)
-        if "next_observations" not in columns and "observations" in columns and set(STATE) <= set(present):
-            after = _state_after([_read(file, name, path, limit) for name in STATE], columns["observations"])
-            if after is not None:
-                columns["next_observations"] = after
-    return columns, attributes
+            raise DataError(f"{path}: its list of contents cannot be read ({first_line(problem)})") from None
+        yield Contents(str(path), size, leaves, attributes, refused)
 
 
-def _read(file: Any, name: str, path: Path, limit: int) -> Any:
-    """One column, floats as float32, or a dict of columns where the file has a group."""
-    try:
-        item = file[name]
+def _list(
+    group: Any, above: str, leaves: dict[str, Leaf], refused: dict[str, str], seen: set[Any], count: list[int]
+) -> None:
+    """Collect the datasets below a group. A group is entered once, by whichever name comes first."""
+    for key in group:
+        name = f"{above}{key}"
+        count[0] += 1
+        if count[0] > MOST_ENTRIES:
+            raise DataError(f"it has more than {MOST_ENTRIES:,} entries")
+        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+            refused[name] = "is a link to another place, which is not followed"
+            continue
+        item = group[key]
         if isinstance(item, h5py.Group):
-            return {key: _read(file, f"{name}/{key}", path, limit) for key in item}
-        size = int(np.prod(item.shape, dtype=object)) * item.dtype.itemsize
-        if item.dtype.kind in "fiub" and size <= limit:
-            return item.astype(np.float32)[()] if item.dtype.kind == "f" else item[()]
-    except DataError:
-        raise
-    except Exception as problem:
-        raise DataError(f"{path}: {name} cannot be read ({_first_line(problem)})") from None
-    if item.dtype.kind not in "fiub":
-        raise DataError(f"{path}: {name} holds {item.dtype}, not numbers")
-    raise DataError(f"{path}: {name} claims {size:,} bytes of shape {item.shape}, far more than the file can hold")
+            address = _address(item)
+            if address not in seen and name.count("/") < DEEPEST:
+                seen.add(address)
+                _list(item, f"{name}/", leaves, refused, seen, count)
+        elif isinstance(item, h5py.Dataset):
+            leaves[name] = _leaf(item)
+            reason = _refusal(item)
+            if reason:
+                refused[name] = reason
 
 
-def _state_after(parts: list[Any], observations: Any) -> Any:
-    if isinstance(observations, Mapping) or np.ndim(observations) != 2:
-        return None
-    if any(np.ndim(part) != 2 or len(part) != len(observations) for part in parts):
-        return None
-    after = np.concatenate(parts, 1)
-    if after.shape != observations.shape or len(after) < 2:
-        return None
-    # In D4RL's locomotion files the recorded state is that before the step; only AntMaze's is the one after it.
-    same = (after[:-1] == observations[1:]).all(1).mean()
-    return after if same > 0.9 else None
+def _address(item: Any) -> Any:
+    return h5py.h5o.get_info(item.id).addr
+
+
+def _refusal(item: Any) -> str:
+    if item.is_virtual:
+        return "is a virtual dataset, which may lie in other files: copy the data into this file"
+    if item.external:
+        return "is stored in another file: copy the data into this file"
+    if item.shape is None:
+        return "is empty"
+    if item.chunks:
+        chunk = int(np.prod(item.chunks, dtype=object)) * item.dtype.itemsize
+        chunks = int(
+            np.prod([-(-rows // step) for rows, step in zip(item.shape, item.chunks, strict=True)], dtype=object)
+        )
+        if chunk > 2 * item.nbytes + ROOM or chunks > MOST_CHUNKS:
+            return f"is stored in {chunks:,} chunks of {chunk:,} bytes: rewrite the file with larger or smaller chunks"
+    return ""
+
+
+def _leaf(item: Any) -> Leaf:
+    def read() -> Any:
+        return item.astype(np.float32)[()] if item.dtype.kind == "f" else item[()]
+
+    return Leaf(tuple(item.shape or ()), item.dtype, read)
+
+
+def _attributes(file: Any) -> dict[str, Any]:
+    """Numbers and short texts; whatever else a file says about itself is left out."""
+    found = {}
+    for key in list(file.attrs)[:100]:
+        kind = file.attrs.get_id(key)
+        if kind.get_storage_size() <= MOST_TEXT and (
+            kind.dtype.kind in "fiubSU" or h5py.check_string_dtype(kind.dtype)
+        ):
+            value = _plain(file.attrs[key])
+            if not isinstance(value, str) or len(value) <= MOST_TEXT:
+                found[key] = value
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, np.ndarray):
+        return [_plain(entry) for entry in value.tolist()] if value.ndim else _plain(value.item())
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def write_hdf5(path: Path, columns: Mapping[str, Any], attributes: Mapping[str, Any], effort: int = 9) -> None:
     """A file in D4RL's layout, compressed without loss; it appears under its name only when it is complete."""
     with whole(path) as temporary, h5py.File(temporary, "w") as file:
         for name, column in columns.items():
-            file.create_dataset(name, data=column, compression="gzip", compression_opts=effort, shuffle=True)
+            for key, part in column.items() if isinstance(column, Mapping) else [("", column)]:
+                place = f"{name}/{key}" if key else name
+                file.create_dataset(place, data=part, compression="gzip", compression_opts=effort, shuffle=True)
         for name, value in attributes.items():
             file.attrs[name] = value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    return value.item() if isinstance(value, np.generic) else value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _first_line(problem: Exception) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0]

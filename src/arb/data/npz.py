@@ -1,63 +1,63 @@
-"""Datasets in NumPy's `.npz`: D4RL's keys, one array each; `observations/name` makes a dict of observations."""
+"""NumPy's `.npz`: what an archive holds, without unpickling anything."""
 
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from arb.buffer.dataset import OPTIONAL, REQUIRED
-from arb.data.columns import refuse_missing
+from arb.data.contents import MOST_ENTRIES, MOST_TEXT, Array, Contents, Leaf, first_line, size_of
 from arb.errors import DataError
+from arb.files import write_npz
+
+MOST_ATTRIBUTES = 100
 
 
-def read_npz(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Raw columns of a file; it is never unpickled. Scalars and strings under other keys become attributes."""
+@contextmanager
+def open_npz(path: Path) -> Iterator[Contents]:
+    """The contents of a file. Scalars and strings, and the bounds of actions, become attributes as well."""
+    size = size_of(path)
     try:
         archive = zipfile.ZipFile(path)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
     except Exception as problem:
-        raise DataError(f"{path}: not a readable npz file ({problem})") from None
-    names: list[str] = []
-    columns: dict[str, Any] = {}
-    attributes: dict[str, Any] = {}
+        raise DataError(f"{path}: not a readable npz file ({first_line(problem)})") from None
     with archive:
+        leaves: dict[str, Leaf] = {}
+        refused: dict[str, str] = {}
+        attributes: dict[str, Any] = {}
+        if len(archive.infolist()) > MOST_ENTRIES:
+            raise DataError(f"{path}: it has more than {MOST_ENTRIES:,} entries")
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
-            head, _, key = name.partition("/")
-            names.append(head)
-            if head in REQUIRED or head in OPTIONAL:
-                column = _read(archive, member, name, path)
-                if key:
-                    columns.setdefault(head, {})[key] = column
-                else:
-                    columns[head] = column
-            elif member.file_size < 1 << 16:
-                value = _read(archive, member, name, path, any_kind=True)
-                if value.ndim == 0 or name in ("action_low", "action_high"):
-                    attributes[name] = value.tolist()
-    refuse_missing(str(path), names)
-    return columns, attributes
+            try:
+                leaf = _leaf(archive, member)
+                if leaf.nbytes > member.file_size:
+                    refused[name] = f"claims shape {leaf.shape}, more than the {member.file_size:,} bytes it has"
+                elif _describes(name, leaf) and len(attributes) < MOST_ATTRIBUTES:
+                    attributes[name] = leaf.read().tolist()
+            except Exception as problem:  # a broken archive can make its parsers raise anything
+                leaf = Leaf((), np.dtype(np.float32), lambda: np.zeros(()))
+                refused[name] = f"cannot be read ({first_line(problem)})"
+            leaves[name] = leaf
+        yield Contents(str(path), size, leaves, attributes, refused)
 
 
-def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, path: Path, any_kind: bool = False) -> Any:
-    # A broken archive can make these parsers raise anything; whatever it is, this member is not readable.
-    try:
+def _describes(name: str, leaf: Leaf) -> bool:
+    small = leaf.nbytes < MOST_TEXT and leaf.dtype.kind in "fiubSU"
+    return small and (leaf.shape == () or name in ("action_low", "action_high"))
+
+
+def _leaf(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Leaf:
+    def read() -> Array:
         with archive.open(member) as stream:
-            shape, dtype = _header(stream)
-        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        if size <= member.file_size and not dtype.hasobject and (any_kind or dtype.kind in "fiub"):
-            with archive.open(member) as stream:
-                return np.lib.format.read_array(stream, allow_pickle=False)
-    except Exception as problem:
-        reason = (str(problem).splitlines() or [type(problem).__name__])[0]
-        raise DataError(f"{path}: {name} cannot be read ({reason})") from None
-    if size > member.file_size:
-        raise DataError(f"{path}: {name} claims shape {shape}, more than the {member.file_size:,} bytes it has")
-    raise DataError(f"{path}: {name} holds {dtype}, not numbers")
+            return np.lib.format.read_array(stream, allow_pickle=False)
+
+    with archive.open(member) as stream:
+        return Leaf(*_header(stream), read)
 
 
 def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -66,3 +66,13 @@ def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
     return shape, dtype
+
+
+def write_as_npz(path: Path, columns: Mapping[str, Any], attributes: Mapping[str, Any]) -> None:
+    """A dataset and what is to be said about it; named parts of observations become `observations/name`."""
+    flat = {
+        f"{name}/{key}" if key else name: part
+        for name, column in columns.items()
+        for key, part in (column.items() if isinstance(column, Mapping) else [("", column)])
+    }
+    write_npz(path, {**flat, **attributes})

@@ -85,7 +85,7 @@ def wanted(name: str, rows: int | None = None, seed: int = 0) -> Wanted:
     return Wanted(SUITE[PREFIX + base], rows, seed)
 
 
-def made(name: str) -> Path:
+def made(name: str, make_it: bool = True) -> Path:
     """The file of a set in the cache, made on first use."""
     from arb.data.fetch import cache_directory
 
@@ -94,6 +94,8 @@ def made(name: str) -> Path:
     stem = asked.source.removeprefix(PREFIX).replace(":", "-")
     path = cache_directory() / "suite" / f"{stem}-{VERSION}-{ladder.sha256[:8]}.hdf5"
     if not path.exists():
+        if not make_it:
+            raise DataError(f"{name} is not made yet: arb data make {name}")
         with _alone(path):
             if not path.exists():
                 make(asked, path, ladder)
