@@ -63,9 +63,13 @@ def refuse_unknown_word(name: str, word: Any, known: Iterable[str]) -> None:
 
 
 def near(name: Any, known: Iterable[str]) -> str:
-    """A question to append to a complaint: the nearest of the known names, if one is near."""
-    spelt = {word.casefold(): word for word in known}
-    nearest = difflib.get_close_matches(str(name).casefold(), spelt, n=1)
+    """A question to append to an error: the nearest of the known names, if one is near; case does not matter.
+
+    >>> near("ARB", ["naive", "arb"])
+    " (did you mean 'arb'?)"
+    """
+    spelt = {word.lower(): word for word in known}
+    nearest = difflib.get_close_matches(str(name).lower(), spelt, n=1)
     return f" (did you mean {spelt[nearest[0]]!r}?)" if nearest else ""
 
 

@@ -95,7 +95,7 @@ def test_an_environment_of_ones_own_without_a_limit(tmp_path, monkeypatch, capsy
     half = len(settings) // 2
     command = ["run", "--task", "data.npz", *settings[:half], "--env", "own_environment:Endless-v0", *settings[half:]]
     assert main([*command, "evaluation.episodes=1"]) == 0
-    assert f"Endless-v0 sets no limit to its episodes: they end after {LIMIT:,} steps" in capsys.readouterr().out
+    assert f"Endless-v0 has no time limit: episodes end after {LIMIT:,} steps" in capsys.readouterr().out
     assert make("Endless-v0").spec.max_episode_steps == LIMIT
     assert main(["run", "--task", "data.npz", "--env", "no_module:Endless-v0", "-o", "other"]) == 2
     assert "environment 'no_module:Endless-v0' cannot be made: No module named 'no_module'" in capsys.readouterr().err
@@ -143,25 +143,27 @@ def test_folders_that_will_not_do(more, message, tmp_path, monkeypatch, capsys):
     assert error.count("\n") == 1
 
 
-ASKED_DURING_THE_ESTIMATE = """
+ASKED_WHILE_LOADING = """
 import os, signal, sys
-import arb.runs.estimate
+import arb.runs.problem
 from arb.cli import main
 
-def estimate(config, problem):
-    os.kill(os.getpid(), signal.SIGINT)
-    return arb.runs.estimate.Estimate(1.0, 1.0, 1e9, 1.0, 1.0)
+of = arb.runs.problem.Problem.of
 
-arb.runs.estimate.estimate = estimate
+def asked(config, source=None):
+    os.kill(os.getpid(), signal.SIGINT)
+    return of(config, source)
+
+arb.runs.problem.Problem.of = asked
 sys.exit(main(["run", "-o", sys.argv[1]]))
 """
 
 
-def test_ctrl_c_during_the_estimate_stops_before_the_first_update(tmp_path):
+def test_ctrl_c_while_the_data_is_loaded_stops_before_the_first_update(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", ASKED_DURING_THE_ESTIMATE, str(tmp_path / "run")], capture_output=True, text=True
+        [sys.executable, "-c", ASKED_WHILE_LOADING, str(tmp_path / "run")], capture_output=True, text=True
     )
     assert done.returncode == 130
-    assert "once more to stop at once" in done.stderr
+    assert "press Ctrl-C again to quit now" in done.stderr
     assert "stopped before the first update" in done.stderr
     assert not (tmp_path / "run").exists()

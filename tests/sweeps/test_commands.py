@@ -20,9 +20,9 @@ def test_compare_ends_in_a_table_figures_and_a_page(place, capsys):
     settings = [f"{name}={value}" for name, value in (tiny.SMALL | tiny.NETWORKS["iql"]).items()]
     command = ["compare", "-t", "data.npz", "-e", "Pendulum-v1", "-s", "naive,arb", "--seed", "0-1", "-o", "out"]
     assert main([*command, *settings]) == 0
-    said = capsys.readouterr().out
+    said, progress = capsys.readouterr()
     assert "4 runs that share 2 pre-trainings" in said
-    assert "4 of 4 runs done" in said
+    assert "4 of 4 runs done" in progress
     assert "Naive" in said
     assert "2 seeds" in said
     report = place / "out" / "report"
@@ -39,7 +39,7 @@ def test_reproduce_puts_published_numbers_beside_ours(place, capsys):
     assert main(["reproduce", "temperature"]) == 0
     said = capsys.readouterr().out
     assert "stand-in:antmaze-large-diverse-v2" in said
-    assert "no scores of D4RL's tasks" in said
+    assert "not scores of D4RL's tasks" in said
     files = {path.suffix for path in (place / "reproduce" / "temperature-smoke" / "report").rglob("*")}
     assert {".csv", ".md", ".tex", ".png"} <= files
     table = next((place / "reproduce" / "temperature-smoke" / "report").rglob("*.csv"))
@@ -52,7 +52,7 @@ def test_reproduce_puts_published_numbers_beside_ours(place, capsys):
         (["reproduce", "temprature"], "no experiment 'temprature' (did you mean 'temperature'?)"),
         (["compare", "--strategy", "naive,abr"], "no strategy 'abr' (did you mean 'arb'?)"),
         (["sweep", "--workers", "0"], "--workers must be at least 1"),
-        (["sweep", "--ray", "replay.temperature=1"], "is no address"),
+        (["sweep", "--ray", "replay.temperature=1"], "is not an address"),
         (["sweep", "-o", "data.npz"], "data.npz is a file, no folder: choose another with --out"),
         (["compare", "-o", "data.npz/below"], "data.npz is a file, no folder: choose another with --out"),
     ],

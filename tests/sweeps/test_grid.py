@@ -10,7 +10,7 @@ from arb import DataError
 from arb.cli.sweep import main
 from arb.runs.config import configure, flat, from_flat
 from arb.sweeps.grid import grid, pieces, seed_range
-from arb.sweeps.refusals import refuse_hopeless, refuse_unknown
+from arb.sweeps.plan import refuse_hopeless, refuse_unknown
 
 TASK = "hopper-medium-v2"
 
@@ -25,17 +25,30 @@ def test_a_grid_is_a_product_in_order():
 
 
 def test_a_leaf_varies_only_where_the_strategy_reads_it():
-    leaves = {"replay.temperature": ["0.1", "2"], "schedule.online": ["500"]}
+    leaves = {"replay.temperature": ["0.1", "2"], "schedule.online": ["500", "600"]}
     folders = [cell.folder for cell in grid([TASK], ["iql"], ["naive", "arb"], leaves=leaves)]
     assert folders == [
         f"{TASK}/iql/naive-schedule.online=500/seed-0",
+        f"{TASK}/iql/naive-schedule.online=600/seed-0",
         f"{TASK}/iql/arb-replay.temperature=0.1-schedule.online=500/seed-0",
+        f"{TASK}/iql/arb-replay.temperature=0.1-schedule.online=600/seed-0",
         f"{TASK}/iql/arb-replay.temperature=2.0-schedule.online=500/seed-0",
+        f"{TASK}/iql/arb-replay.temperature=2.0-schedule.online=600/seed-0",
     ]
 
 
+def test_what_is_equal_in_all_cells_is_in_no_name():
+    leaves = {"schedule.pretrain": ["40000"], "schedule.online": ["500"], "replay.temperature": ["1", "2"]}
+    naive, one, two = grid([TASK], strategies=["naive", "arb"], leaves=leaves)
+    assert naive.folder == f"{TASK}/iql/naive/seed-0"
+    assert one.folder == f"{TASK}/iql/arb-replay.temperature=1.0/seed-0"
+    assert one.full == f"{TASK}/iql/arb-replay.temperature=1.0-schedule.online=500-schedule.pretrain=40000/seed-0"
+    assert {cell.config.schedule.pretrain for cell in (naive, one, two)} == {40_000}
+
+
 def test_values_that_are_equal_are_one_run():
-    assert len(grid([TASK, TASK], leaves={"replay.temperature": ["2", "2.0", "2.00"]})) == 1
+    (cell,) = grid([TASK, TASK], leaves={"replay.temperature": ["2", "2.0", "2.00"]})
+    assert cell.folder == f"{TASK}/iql/arb/seed-0"
 
 
 def test_tuples_are_values_of_a_list():
@@ -73,9 +86,11 @@ def test_a_configuration_comes_back_from_its_leaves(names, data):
 
 
 def test_long_names_end_in_a_hash_and_stay_apart():
-    leaves = {f"schedule.{name}": ["100"] for name in ("pretrain", "online", "collect", "updates", "refresh", "batch")}
+    leaves = {
+        f"schedule.{name}": ["100", "101"] for name in ("pretrain", "online", "collect", "updates", "refresh", "batch")
+    }
     cells = grid([TASK], leaves=leaves | {"evaluation.every": ["1", "2"], "evaluation.episodes": ["7"]})
-    assert len({cell.folder for cell in cells}) == 2
+    assert len({cell.folder for cell in cells}) == 2**7
     assert all(len(cell.folder) < 120 for cell in cells)
 
 
@@ -91,17 +106,23 @@ def test_lists_and_ranges_of_the_command_line():
     [
         (["--agent", "iqll"], "there is no agent 'iqll' (did you mean 'iql'?)"),
         (["--strategy", "naive,abr"], "there is no strategy 'abr' (did you mean 'arb'?)"),
+        (["--strategy", "ARB"], "there is no strategy 'ARB' (did you mean 'arb'?)"),
+        (["good.hdf5"], "'good.hdf5' is not a setting: did you mean --task good.hdf5?"),
+        (["hopper-medium-v2"], "did you mean --task hopper-medium-v2?"),
         (["--preset", "smok"], "there is no preset 'smok' (did you mean 'smoke'?)"),
         (["--task", "hopper-medum-v2"], "did you mean hopper-medium-v2"),
         (["--task", "nowhere.hdf5"], "there is no file nowhere.hdf5"),
-        (["--seed", "3-1"], "'3-1' is no seed"),
-        (["--seed", "x"], "'x' is no seed"),
+        (["--seed", "3-1"], "'3-1' is not a seed"),
+        (["--seed", "x"], "'x' is not a seed"),
         (["replay.temprature=1,2"], "no setting 'replay.temprature' (did you mean 'temperature'?)"),
         (["replay.clip=-12,7"], "replay.clip must be tuple[float, float], not -12"),
-        (["replay.clip=(-12,7"], "is no list"),
-        (["--strategy", "naive", "replay.temperature=1,2"], "replay.temperature is read by arb alone"),
+        (["replay.clip=(-12,7"], "is not a list"),
+        (
+            ["--strategy", "naive", "replay.temperature=1,2"],
+            "only arb reads replay.temperature, and it is not",
+        ),
         (["seed=1,2"], "seed has an option of its own: --seed"),
-        (["replay.temperature"], "is no setting: write NAME=VALUE"),
+        (["replay.temperature"], "is not a setting: write NAME=VALUE"),
         (["--preset", "smoke", "--ray", "replay.temperature=1,2"], "put --ray behind the settings"),
         (["--workers", "0"], "--workers must be at least 1"),
         (["-n", "--env", "Pendulm-v1"], "Did you mean: `Pendulum`?"),

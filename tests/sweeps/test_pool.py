@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from arb.cli.sweep import main
+from arb.progress import Screen
 from arb.runs.checkpoint import newest_checkpoint
 from arb.runs.stopping import Interrupted
 from arb.sweeps import plan
 from arb.sweeps.grid import grid
-from arb.sweeps.launch import sweep
+from arb.sweeps.jobs import Work, group_of
+from arb.sweeps.launch import View, sweep
 from arb.sweeps.pool import Pool, cores, on_core
-from arb.sweeps.progress import View, Work
-from arb.sweeps.roster import group_of
 from tests.runs import tiny
 
 LONGER = {"schedule.online": 1200}  # 60 chunks: enough to be stopped in the middle
@@ -47,12 +47,9 @@ class At(View):
     """Does something the first time a run has come to a step."""
 
     def __init__(self, cells, strategy, act):
-        super().__init__(Work(cells), self.heard)
         self.lines: list[str] = []
+        super().__init__(Work(cells), Screen(self.lines.append, rows_as_lines=False))
         self._strategy, self._act = strategy, act
-
-    def heard(self, text):
-        self.lines.append(text)
 
     def told(self, job, phase, step, total, figures):
         super().told(job, phase, step, total, figures)
@@ -65,7 +62,7 @@ def test_stopped_killed_and_resumed_ends_in_the_bytes_of_a_lone_run(place):
     out, cells = place / "out", cells_in(place, env="Pendulum-v1")
     naive, arb = (out / cell.folder for cell in cells)
 
-    with pytest.raises(Interrupted, match="the same command goes on from there"):
+    with pytest.raises(Interrupted, match="run the same command to continue"):
         sweep(cells, out, workers=1, view=At(cells, "naive", lambda: signal.raise_signal(signal.SIGINT)))
     assert newest_checkpoint(naive / "checkpoint") is not None
     assert not (naive / "DONE").exists()
@@ -107,7 +104,7 @@ def test_what_fails_by_its_data_is_listed_at_once(place):
 
 def test_a_worker_whose_master_is_gone_ends(place):
     pool = Pool(1)
-    pool.give(0, "key", {"kind": "estimate", "config": {}})
+    pool.give(0, "key", {"kind": "run", "config": {}})
     process = pool._seats[0].process
     process.stdin.close()
     assert process.wait(60) in (0, -signal.SIGTERM)

@@ -1,13 +1,22 @@
-"""The command `arb`: finds the module of a sub-command and hands over; nothing heavy is imported before that."""
+"""The command `arb`: finds the module of a sub-command and hands over; nothing heavy is imported before that.
+
+What every command shares is here: mistakes and trouble with the machine are one line on standard error, and whatever a
+command prints can neither move the cursor nor colour the terminal, whoever chose the names in it.
+"""
 
 from __future__ import annotations
 
-import difflib
+import errno
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from arb.errors import DataError, near
+from arb.progress import plain
 
 
 class Command(NamedTuple):
@@ -19,15 +28,21 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
-    "run": Command("arb.cli.run", "train", "pre-train offline, fine-tune online, end in a picture"),
-    "compare": Command("arb.cli.compare", "train", "all replay strategies on one task: table, curves, online share"),
+    "run": Command("arb.cli.run", "train", "pre-train offline, fine-tune online"),
+    "compare": Command("arb.cli.compare", "train", "all replay strategies on one task: table, curves, page"),
     "sweep": Command("arb.cli.sweep", "train", "a grid of runs, on all cores or on Ray"),
     "reproduce": Command("arb.cli.reproduce", "train", "a table or figure of the paper"),
-    "eval": Command("arb.cli.eval", "train", "play a run's policy again: returns, score, success, or a GIF"),
+    "eval": Command("arb.cli.eval", "train", "evaluate a run's policy: returns, score, success, or a GIF"),
     "data": Command("arb.cli.data", "train", "list, fetch, inspect, audit and collect datasets"),
     "report": Command("arb.cli.report", "report", "tables, statistics, figures and one page from run folders"),
-    "doctor": Command("arb.cli.doctor", "train", "check what a run needs, and say what to do"),
+    "doctor": Command("arb.cli.doctor", "train", "check this machine and say what to install or change"),
     "completion": Command("arb.cli.completion", "train", "print a script for completion at the TAB key"),
+}
+_HINTS = {
+    errno.ENOSPC: "free some space, then run the same command again",
+    errno.EDQUOT: "free some space, then run the same command again",
+    errno.EROFS: "choose a folder that can be written",
+    errno.EACCES: "choose a folder that you may use",
 }
 
 
@@ -36,50 +51,108 @@ def usage() -> str:
     from arb import __version__
 
     lines = [f"  {name:<10} {command.purpose}" for name, command in COMMANDS.items()]
-    text = [
-        f"arb {__version__}: adaptive replay for offline-to-online reinforcement learning",
-        "",
-        "usage: arb COMMAND",
-    ]
-    if lines:
-        text += ["", *lines, "", "`arb COMMAND --help` says more."]
-    return "\n".join(text)
+    return "\n".join(
+        [
+            f"arb {__version__}: adaptive replay for offline-to-online reinforcement learning",
+            "",
+            "usage: arb COMMAND",
+            "",
+            *lines,
+            "",
+            "`arb COMMAND --help` says more.",
+        ]
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a sub-command and return its exit status."""
-    from arb import DataError, __version__
+    from arb import __version__
 
     arguments = sys.argv[1:] if arguments is None else arguments
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(usage())
-        return 0 if arguments else 2
-    name, *rest = arguments
-    if name in ("-V", "--version"):
-        print(__version__)
-        return 0
-    if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean `arb {near[0]}`?" if near else "`arb --help` lists them."
-        print(f"arb: there is no command {name!r}; {hint}", file=sys.stderr)
-        return 2
+    with _plain_streams():
+        if not arguments or arguments[0] in ("-h", "--help", "help"):
+            print(usage())
+            return 0 if arguments else 2
+        name, *rest = arguments
+        if name in ("-V", "--version"):
+            print(__version__)
+            return 0
+        if name not in COMMANDS:
+            hint = near(name, COMMANDS) or "; `arb --help` lists the commands"
+            print(f"arb: there is no command {name!r}{hint}", file=sys.stderr)
+            return 2
+        return _run(name, rest)
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    """Run a command; every mistake and all trouble that can be expected ends in one line."""
     command = COMMANDS[name]
-    sys.path.append(str(Path.cwd()))  # where `--env my_module:MyEnv-v0` would be looked for by `python -m`
     try:
-        status = int(importlib.import_module(command.module).main(rest))
+        sys.path.append(_current_folder())  # where `python -m` would look for `--env my_module:MyEnv-v0`
+        status = int(importlib.import_module(command.module).main(arguments))
         sys.stdout.flush()
         return status
+    except SystemExit as stop:  # argparse has said what is wrong, or has printed the help
+        return stop.code if isinstance(stop.code, int) else 2
     except BrokenPipeError:  # the reader, such as `head`, has seen enough; Python would complain once more at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141  # as if the signal of a closed pipe had ended it
     except ModuleNotFoundError as missing:  # at the import, or at one that the command makes when it needs it
         if (missing.name or "").startswith("arb"):
             raise
-        print(f"arb {name} needs {missing.name}: pip install 'arb-rl[{command.extra}]'", file=sys.stderr)
-        return 2
+        return _said(name, f"needs the package {missing.name}: pip install 'arb-rl[{command.extra}]'", 2)
     except DataError as mistake:
-        print(f"arb {name}: {mistake}", file=sys.stderr)
-        return 2
+        return _said(name, str(mistake), 2)
+    except OSError as problem:
+        return _said(name, trouble(problem), 1)
+    except MemoryError:
+        return _said(name, "not enough memory: close other programs, or use a smaller dataset", 1)
     except KeyboardInterrupt:
-        print(f"arb {name}: interrupted", file=sys.stderr)
-        return 130
+        return _said(name, "interrupted", 130)
+
+
+def _said(name: str, line: str, status: int) -> int:
+    print(f"arb {name}: {line}", file=sys.stderr)
+    return status
+
+
+def _current_folder() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        raise DataError("the current folder has been deleted: change to another one") from None
+
+
+def trouble(problem: OSError) -> str:
+    """What the machine refused, in one line: where, what, and what to do.
+
+    >>> trouble(OSError(errno.ENOSPC, "No space left on device", "runs/a/eval.csv"))
+    'runs/a/eval.csv: No space left on device; free some space, then run the same command again'
+    """
+    said = " ".join((problem.strerror or str(problem)).split())
+    place = f"{problem.filename}: " if problem.filename else ""
+    hint = _HINTS.get(problem.errno or 0, "")
+    return f"{place}{said}" + (f"; {hint}" if hint else "")
+
+
+class _Plain:
+    """A stream that escapes control codes; `terminal` is the stream itself, for what draws."""
+
+    def __init__(self, stream: Any):
+        self.terminal = stream
+
+    def write(self, text: str) -> int:
+        return int(self.terminal.write(plain(text)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.terminal, name)
+
+
+@contextmanager
+def _plain_streams() -> Iterator[None]:
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (_Plain(stream) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before

@@ -1,4 +1,4 @@
-"""`arb compare`: all strategies on one task from the same pre-trainings, ending in a table and figures."""
+"""Compare all replay strategies on one task, from the same pre-trained agents: table, curves and a page."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ examples:
   arb compare --task hopper-medium-v2 --agent calql --preset small --seed 0-3
   arb compare --strategy naive,arb schedule.online=50000
 
-The strategies of a seed start from the same pre-trained agent. The folder holds all runs; its report/ holds the table,
-the learning curves, the online share of the batches, and a page with all of it. The same command again goes on.
+All strategies of a seed start from the same pre-trained agent. The folder holds all runs; its report/ holds the table,
+the learning curves, the online share of the batches, and a page with all of it. The same command again continues.
 """
 
 

@@ -14,10 +14,7 @@ from arb.tasks import FAMILIES, PAPER, TASKS, find_task
 
 def main(argv: list[str]) -> int:
     """Run a sub-command; 0 if all is well, 1 if the data is not, 2 for a mistake in the command."""
-    try:
-        arguments = _parser().parse_args(argv)
-    except SystemExit as stop:  # argparse has said what is wrong (or printed the help)
-        return stop.code if isinstance(stop.code, int) else 2
+    arguments = parser().parse_args(argv)
     arguments.argv = argv
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
@@ -126,9 +123,10 @@ def _collect(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="arb data", description="Datasets: list, fetch, look at, check, make.")
-    commands = parser.add_subparsers(required=True, metavar="command")
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    options = argparse.ArgumentParser(prog="arb data", description="List, fetch, inspect, audit and collect datasets.")
+    commands = options.add_subparsers(required=True, metavar="command")
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
@@ -166,4 +164,4 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--evaluate-every", type=int, default=10_000, help="steps between two snapshots of SAC")
     sub.add_argument("--folder", type=Path, help="where SAC runs and resumes (default: beside the file)")
     sub.add_argument("--compact", action="store_true", help="without next_observations: half the size")
-    return parser
+    return options

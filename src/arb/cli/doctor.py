@@ -1,7 +1,6 @@
 """`arb doctor`: try everything a run needs, one line each, and say what to do about what does not work.
 
-Libraries are tried in processes of their own: one that is built for another processor ends its process, and a doctor
-should survive that.
+Libraries are tried in separate processes: one that is built for another processor would end this one.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -32,7 +32,7 @@ class Finding(NamedTuple):
     detail: str
     advice: str = ""
     needed: bool = False
-    """Whether `arb run` cannot do its main job while this is not ok."""
+    """Whether `arb run` cannot work while this is not ok."""
 
     def __str__(self) -> str:
         line = f"{self.status:<8} {self.what:<18} {self.detail}"
@@ -81,7 +81,7 @@ TRIALS = (
         "bundled data",
         "from arb.data import bundled_names, read; names = bundled_names(); assert names, 'no dataset is bundled'; "
         "print(', '.join(f'{n} ({len(read(\"bundled:\" + n)):,} rows)' for n in names))",
-        "install arb-rl anew: its own files are not complete",
+        "reinstall arb-rl: its own files are not complete",
     ),
 )
 
@@ -99,20 +99,15 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "XLA_FL
 
 
 def main(arguments: list[str]) -> int:
-    """Print all findings; 0 if the main job can run, 1 if something it needs is not there."""
-    try:
-        _parser().parse_args(arguments)
-    except SystemExit as stop:  # argparse has said what is wrong (or printed the help)
-        return stop.code if isinstance(stop.code, int) else 2
+    """Print all findings; 0 if `arb run` can work, 1 if something that it needs is missing."""
+    parser().parse_args(arguments)
     stopping = []
     for finding in findings():
         print(finding, flush=True)
         if finding.needed and finding.status != "ok":
             stopping.append(finding.what)
     print()
-    print(
-        f"`arb run` cannot work yet: see {', '.join(stopping)} above" if stopping else "`arb run` can do its job here"
-    )
+    print(f"`arb run` cannot work yet: see {', '.join(stopping)} above" if stopping else "`arb run` works here")
     return 1 if stopping else 0
 
 
@@ -145,8 +140,11 @@ def _tried(trial: Trial) -> Finding:
     if done.returncode == 0:
         return Finding("ok", trial.what, last_line(done.stdout), needed=True)
     reason = last_line(done.stderr) or f"its process ended with status {done.returncode}"
-    status = "missing" if reason.startswith("ModuleNotFoundError") else "problem"
-    return Finding(status, trial.what, reason, trial.advice, needed=True)
+    absent = re.fullmatch(r"ModuleNotFoundError: No module named '([\w.]+)'.*", reason)
+    if absent:
+        detail = f"the package {absent[1].partition('.')[0]} is not installed"
+        return Finding("missing", trial.what, detail, trial.advice, needed=True)
+    return Finding("problem", trial.what, reason, trial.advice, needed=True)
 
 
 # ---- looks: at what is around a run ----------------------------------------------------------------------------------
@@ -157,7 +155,7 @@ def _drawing() -> Iterator[Finding]:
     if backend:
         yield Finding("ok", "drawing", f"MUJOCO_GL={backend}")
     else:
-        yield Finding("missing", "drawing", f"only films need it ({problem})", ADVICE)
+        yield Finding("missing", "drawing", f"only `arb eval --gif` needs it ({problem})", ADVICE)
 
 
 def _extras() -> Iterator[Finding]:
@@ -175,7 +173,9 @@ def _data() -> Iterator[Finding]:
     folder = cache_directory()
     near = next(place for place in (folder, *folder.parents) if place.exists())
     if not os.access(near, os.W_OK):
-        yield Finding("problem", "data cache", f"{folder} cannot be written", "set ARB_CACHE to a folder of yours")
+        yield Finding(
+            "problem", "data cache", f"{folder} cannot be written", "set ARB_CACHE to a folder that you may write"
+        )
     here = [task for task in TASKS.values() if cached(task).exists()]
     detail = f"{folder}: {len(here)} of {len(TASKS)} D4RL tasks"
     if here:
@@ -194,7 +194,9 @@ def _disk() -> Iterator[Finding]:
     free = shutil.disk_usage(here).free
     detail = f"{free / 1e9:,.1f} GB free in {here}"
     if not os.access(here, os.W_OK):
-        yield Finding("problem", "disk", f"{here} cannot be written", "go to a folder of yours", needed=True)
+        yield Finding(
+            "problem", "disk", f"{here} cannot be written", "change to a folder that you may write", needed=True
+        )
     elif free < LEAST_DISK:
         yield Finding("problem", "disk", detail, "make room: a long run writes up to 2 GB of checkpoints", needed=True)
     else:
@@ -239,9 +241,10 @@ _LOOKS: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
 )
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The options of the command: none."""
     return argparse.ArgumentParser(
         prog="arb doctor",
         description="Try everything a run needs and say what to do about what does not work. Each line is ok, missing "
-        "or problem; the exit status is 0 if `arb run` can do its job and 1 if not. What is optional may be missing.",
+        "or problem; the exit status is 0 if `arb run` works and 1 if not. Optional parts may be missing.",
     )

@@ -1,4 +1,7 @@
-"""`arb eval RUN`: play the policy of a run again, in numbers or as a film. Needs NumPy and the environment, not JAX."""
+"""Evaluate the policy of a finished run: returns, score, success, or an animated GIF.
+
+It needs NumPy and the environment, not JAX.
+"""
 
 from __future__ import annotations
 
@@ -21,31 +24,31 @@ from arb.tasks import Reference, family_of, normalised
 Returns = NDArray[np.float64]
 
 _MORE = """
-The policy is the one the run ended with, acting as in the run's own evaluations, on starts of its own: another --seed
-is another set of episodes. A score of 0 is D4RL's random policy, 100 its expert; success, in a maze, is an episode that
-reached the goal.
+The policy acts as in the run's own evaluations, from other starts: another --seed is another set of episodes. A score
+of 0 is D4RL's random policy, 100 its expert. In a maze, success is the share of episodes that reached the goal.
 
 examples:
   arb eval runs/hopper                          as many episodes as the run's own evaluations had
   arb eval runs/hopper --episodes 100 --seed 1  more of them, and others
-  arb eval runs/hopper --gif hopper.gif         also a film of the first episode
+  arb eval runs/hopper --gif hopper.gif         also an animation of the first episode
+  arb eval runs/arm --env my_robot:Arm-v0       an environment from my_robot.py in the current folder
 """
 
 
 def main(arguments: list[str]) -> int:
     """Evaluate, print a table, and draw a film if asked."""
-    try:
-        asked = _parser().parse_args(arguments)
-    except SystemExit as stop:  # argparse has said what is wrong (or printed the help)
-        return stop.code if isinstance(stop.code, int) else 2
+    asked = parser().parse_args(arguments)
+    from arb.runs.evaluate import evaluate
+
     if asked.gif and asked.gif.suffix.lower() != ".gif":
         raise DataError(f"--gif writes a GIF: name it {asked.gif.with_suffix('.gif')}")
     described, policy = _described(asked.run), load_policy(asked.run)
+    env = _environment(asked.run, described["env"], asked.env)
     episodes = asked.episodes or described["config"]["evaluation.episodes"]
     if asked.gif:  # first, so that a machine that cannot draw says so at once
-        _film(described["env"], policy, asked.seed, asked.gif)
-    returns = evaluate(policy, lambda: _made(described["env"], policy), episodes, np.random.SeedSequence(asked.seed))
-    print("\n".join(table(asked.run, described, returns)))
+        _film(env, policy, asked.seed, asked.gif)
+    returns = evaluate(policy, lambda: _made(env, policy), episodes, np.random.SeedSequence(asked.seed))
+    print("\n".join(table(asked.run, described | {"env": env}, returns)))
     return 0
 
 
@@ -66,6 +69,17 @@ def table(run: Path, described: dict[str, Any], returns: Returns) -> Iterator[st
     successes = family_of("", env).successes(returns)
     if successes is not None:
         yield f"{'success':<16}{np.mean(successes):>10.1%}"
+
+
+def _environment(run: Path, recorded: str, asked: str) -> str:
+    """The environment to evaluate in: a file's own words never load a module."""
+    if asked or ":" not in recorded:
+        return asked or recorded
+    module = recorded.partition(":")[0]
+    raise DataError(
+        f"{run} was trained in {recorded}, whose module a file may not load: go to the folder of {module}.py and add "
+        f"--env {recorded}"
+    )
 
 
 def _line(name: str, values: Returns) -> str:
@@ -99,7 +113,7 @@ def _described(run: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, OSError):
         complete = False
     if not complete:
-        raise DataError(f"{path} is damaged or was not written by `arb run`: copy it anew")
+        raise DataError(f"{path} is damaged or was not written by `arb run`: copy it again")
     return described
 
 
@@ -142,15 +156,17 @@ def _seed(text: str) -> int:
     return number
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    options = argparse.ArgumentParser(
         prog="arb eval",
-        description="Play the policy of a finished run again: returns, score, success, or a film.",
+        description="Evaluate the policy of a finished run: returns, score, success, or an animated GIF.",
         epilog=_MORE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
-    parser.add_argument("--episodes", type=_count, metavar="N", help="how many (default: as many as the run's own)")
-    parser.add_argument("--seed", type=_seed, default=0, help="decides the starts (default: 0)")
-    parser.add_argument("--gif", type=Path, metavar="FILE", help="draw one episode into an animated GIF")
-    return parser
+    options.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+    options.add_argument("--episodes", type=_count, metavar="N", help="how many (default: as many as the run's own)")
+    options.add_argument("--seed", type=_seed, default=0, help="decides the starts (default: 0)")
+    options.add_argument("-e", "--env", default="", metavar="ID", help="Gymnasium id, or my_module:MyEnv-v0")
+    options.add_argument("--gif", type=Path, metavar="FILE", help="also write an animated GIF of one episode")
+    return options

@@ -1,4 +1,4 @@
-"""Pictures of an environment: a drawing backend that works on this machine, and one episode as an animated GIF."""
+"""Pictures of an environment: a rendering backend that works on this machine, and one episode as an animated GIF."""
 
 from __future__ import annotations
 
@@ -26,11 +26,17 @@ DELAY_MS, WIDTH = 40, 320
 _TRIAL = """
 import sys
 import arb.envs
+env = arb.envs.make(sys.argv[1])
+modes = env.metadata.get("render_modes") or ()
+env.close()
+if "rgb_array" not in modes:
+    sys.exit(f"it has no render mode 'rgb_array' (its metadata['render_modes']: {list(modes)})")
 env = arb.envs.make(sys.argv[1], render_mode="rgb_array")
 env.reset(seed=0)
-assert env.render() is not None
+assert env.render() is not None, "its render() returns None"
 env.close()
 """
+_OF_ENVIRONMENT = ("it has no render mode", "AssertionError: its render()")
 
 
 class Drawing(NamedTuple):
@@ -76,6 +82,8 @@ def film(env: str, act: Callable[[Any], Any], seed: int, path: Path) -> tuple[fl
     """Play one episode and write it to a GIF that runs at the environment's own speed; its return and its length."""
     backend, problem = drawing(env)
     if backend is None:
+        if problem.startswith(_OF_ENVIRONMENT):
+            raise DataError(f"{env} cannot be drawn on any machine: {problem}")
         advice = f"; {ADVICE}" if problem.startswith("MUJOCO_GL=") else ""
         raise DataError(f"{env} cannot be drawn on this machine ({problem}){advice}")
     # Read when the first picture is drawn, so it is early enough here.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import NamedTuple
 
 from arb.errors import DataError
@@ -24,7 +25,7 @@ def subject() -> dict[str, Option]:
 
     strategies = "; ".join(f"{name}: {strategy.purpose}" for name, strategy in STRATEGIES.items())
     return {
-        "task": Option(("-t", "--task"), "bundled:pendulum-random", "task, file or other source of past data"),
+        "task": Option(("-t", "--task"), "bundled:pendulum-random", "task, file or other source of offline data"),
         "agent": Option(("-a", "--agent"), "iql", "iql, calql, pex, famo2o or sac"),
         "strategy": Option(("-s", "--strategy"), "arb", strategies),
         "seed": Option(("--seed",), "0", "the seed"),
@@ -43,14 +44,22 @@ def add_subject(options: argparse.ArgumentParser, lists: tuple[str, ...] = (), *
             help=("a list A-B or A,B,C: " if name == "seed" else LIST) * (name in lists) + option.help,
         )
     options.add_argument(
-        "-e", "--env", default="", help="Gymnasium id, or my_module:MyEnv-v0, for data that does not say its own"
+        "-e", "--env", default="", help="Gymnasium id, or my_module:MyEnv-v0, for data that does not name its own"
     )
     options.add_argument("-p", "--preset", default="demo", help=f"how much training: {', '.join(PRESETS)}")
 
 
 def setting(text: str) -> tuple[str, str]:
-    """NAME=VALUE in two parts."""
+    """NAME=VALUE in two parts.
+
+    >>> setting("schedule.online=500")
+    ('schedule.online', '500')
+    """
+    from arb.tasks import TASKS
+
     name, equals, value = text.partition("=")
-    if not equals:
-        raise DataError(f"{text!r} is no setting: write NAME=VALUE, e.g. schedule.online=50000")
-    return name, value
+    if equals:
+        return name, value
+    source = text in TASKS or text.startswith(("bundled:", "minari:")) or Path(text).suffix in (".hdf5", ".h5", ".npz")
+    hint = f"did you mean --task {text}?" if source else "write NAME=VALUE, e.g. schedule.online=50000"
+    raise DataError(f"{text!r} is not a setting: {hint}")

@@ -1,4 +1,4 @@
-"""`arb report`: from run folders to tables, figures and one HTML page."""
+"""Make tables, figures and one HTML page from run folders."""
 
 from __future__ import annotations
 

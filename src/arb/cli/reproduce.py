@@ -1,4 +1,4 @@
-"""`arb reproduce`: a table or figure of the paper, from its grid of runs."""
+"""Reproduce a table or figure of the paper from its grid of runs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from arb.cli.sweep import add_working, carry_out
 
 EXAMPLES = """
 examples:
-  arb reproduce main --preset smoke           the machinery, in minutes, on stand-ins for D4RL's data
+  arb reproduce main --preset smoke           a quick try, on stand-ins for D4RL's data
   arb reproduce clip --preset paper           the paper's own grid (fetch antmaze-large-diverse-v2 first)
-  arb reproduce iql --preset paper --dry-run  what it would cost
+  arb reproduce iql --preset paper --dry-run  which runs it takes
   arb reproduce main --preset paper --ray 10.0.0.1:6379
 
-presets: `paper` is the paper's schedule and four seeds, `small` 30,000 updates and 20,000 steps with two seeds, `smoke`
-a hundred of both with one seed, and for the tables one task per group.
+presets: `paper` is the paper's schedule with four seeds; `small` is 30,000 updates and 20,000 steps with two seeds;
+`smoke` is a hundred of both with one seed, and for the tables one task per group.
 
 `--data stand-in`, the default of `smoke`, trains on a thousand random steps recorded on the spot in the environment of
-each task. Its scores say nothing about D4RL; every table and figure calls them stand-in:TASK. With `--data d4rl` a task
-whose file is not here fails, and the table says so: `arb data fetch TASK` gets it.
+each task. Its scores say nothing about D4RL, and every table and figure calls them stand-in:TASK. With `--data d4rl` a
+task without its file fails, and the table says so: `arb data fetch TASK` downloads it.
 """
 
 
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     if len(tasks) < len(EXPERIMENTS[options.name].tasks):
         print(f"\nOnly {len(tasks)} of the paper's {len(EXPERIMENTS[options.name].tasks)} tasks, one for each group.")
     if data == "stand-in":
-        print("\nThe data were stand-ins, random steps recorded here: these are no scores of D4RL's tasks.")
+        print("\nThe data were stand-ins (random steps recorded here): these are not scores of D4RL's tasks.")
     print(f"\nfiles in {out / 'report'}")
     return 1 if outcome.failed else 0
 

@@ -1,4 +1,4 @@
-"""`arb run`: pre-train on past experience, fine-tune in the environment, end in a picture."""
+"""Pre-train an agent on offline data, then fine-tune it online."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait fo
 
 EXAMPLES = """
 examples:
-  arb run                                              the main job, on data that comes with the package
+  arb run                                              a run on data that comes with the package
   arb run --task hopper-medium-v2 --preset paper       a run of the paper (arb data fetch hopper-medium-v2 first)
   arb run --agent calql --strategy naive --seed 3
   arb run --task my.hdf5 --env my_module:MyEnv-v0      your data and your environment
@@ -31,19 +31,14 @@ Every setting can be given as NAME=VALUE; config.json in the folder lists them a
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; 0 when done, 2 for a mistake in the command, 130 when stopped on request."""
+    """Run the command; 0 when done, 130 when stopped on request."""
     options = parser().parse_intermixed_args(arguments)
     try:
-        with stoppable("stopping: what is under way is finished and saved; once more to stop at once") as asked_to_stop:
+        with stoppable("Saving a checkpoint; press Ctrl-C again to quit now") as asked_to_stop:
             _run(options, asked_to_stop)
     except Interrupted as stopped:
         print(f"\narb run: {stopped}", file=sys.stderr)
         return 130
-    except OSError as problem:
-        print(
-            f"arb run: {problem}; what was saved before is kept, the same command goes on from there", file=sys.stderr
-        )
-        return 1
     return 0
 
 
@@ -54,7 +49,9 @@ def parser() -> argparse.ArgumentParser:
     )
     add_subject(options)
     options.add_argument("-o", "--out", type=Path, help="folder of the run (runs/TASK-AGENT-STRATEGY-SEED)")
-    options.add_argument("--from", dest="source", type=Path, help="take the pre-training of another run's folder")
+    options.add_argument(
+        "--from", dest="source", type=Path, help="start from the pre-trained agent of another run's folder"
+    )
     options.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events into the folder")
     options.add_argument("--wandb", metavar="PROJECT", help="also log to Weights & Biases")
     options.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="any setting, e.g. schedule.online=50000")
@@ -88,7 +85,7 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
         problem = Problem.of(config)
         _announce(config, problem, folder)
         if asked_to_stop():
-            raise Interrupted("stopped before the first update; the same command starts it")
+            raise Interrupted("stopped before the first update; run the same command to start")
         with live_view() as tell, with_loggers(tell, folder, options.tensorboard, options.wandb) as tell_all:
             result = run(config, folder, tell=tell_all, problem=problem, pretraining=options.source, stop=asked_to_stop)
     else:
@@ -97,31 +94,22 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
     print(f"pre-trained {described({'score': result.pretrained})}")
     print(
         f"fine-tuned  {described({'score': result.last})}; best {result.best:.1f}, "
-        f"{'lost' if result.drop > 0 else 'gained'} at the switch {abs(result.drop):.1f}"
+        f"change at the offline-to-online switch {-result.drop:+.1f}"
     )
     print(f"picture     {folder / 'curve.png'}")
 
 
 def _announce(config: Config, problem: Problem, folder: Path) -> None:
     from arb.envs import LIMIT
-    from arb.progress import duration
-    from arb.runs.estimate import TOO_SMALL, estimate
 
     plan = config.schedule
     print(
         f"{config.agent} with {config.replay.strategy} on {config.task} ({problem.env}), seed {config.seed}\n"
         f"{plan.pretrain:,} updates offline on {len(problem.dataset['rewards']):,} steps, "
-        f"then {plan.online:,} steps online; results in {folder}"
-    )
-    if config.replay.strategy == "top_n" and config.replay.keep >= len(problem.dataset["rewards"]):
-        print(f"top_n keeps all of that, as naive does: replay.keep={config.replay.keep} is no less")
-    if problem.unlimited:
-        print(f"{problem.env} sets no limit to its episodes: they end after {LIMIT:,} steps")
-    if plan.pretrain + plan.online < TOO_SMALL:
-        return
-    cost = estimate(config, problem)
-    print(
-        f"at {cost.updates_per_second:.0f} updates and {cost.steps_per_second:.0f} steps per second: "
-        f"about {duration(cost.seconds)} and {cost.memory / 1e9:.1f} GB of memory",
+        f"then {plan.online:,} steps online; results in {folder}",
         flush=True,
     )
+    if config.replay.strategy == "top_n" and config.replay.keep >= len(problem.dataset["rewards"]):
+        print("top_n keeps all of these steps, so it is the same as naive: choose a smaller replay.keep")
+    if problem.unlimited:
+        print(f"{problem.env} has no time limit: episodes end after {LIMIT:,} steps")

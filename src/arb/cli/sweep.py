@@ -1,8 +1,9 @@
-"""`arb sweep`: a grid of runs, on the cores of this machine or on Ray."""
+"""Run a grid of runs, on the cores of this machine or on Ray."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +13,8 @@ from arb.cli.options import add_subject, setting
 from arb.errors import DataError
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
-    from arb.sweeps.cluster import Cluster
     from arb.sweeps.grid import Cell
-    from arb.sweeps.launch import Outcome
+    from arb.sweeps.launch import Crew, Outcome
 
 EXAMPLES = """
 examples:
@@ -22,11 +22,11 @@ examples:
   arb sweep --task hopper-random-v2,hopper-medium-v2 --agent iql,calql --strategy naive,arb --seed 0-3 --dry-run
   arb sweep replay.temperature=0.1,0.5,2                       any setting can be an axis
   arb sweep replay.clip='(-12,7),(-9,7)'                       a comma inside brackets belongs to the value
-  arb sweep --strategy naive,arb --ray 10.0.0.1:6379           the same on a Ray cluster
+  arb sweep --strategy naive,arb --ray 10.0.0.1:6379           the same on a Ray cluster (docs/sweep.md)
 
-Every run has a folder of its own below --out. The same command again skips what is finished, goes on with what was
-interrupted and retries what failed; a larger grid adds to the smaller one. Pre-trainings are done once and shared.
-`arb report OUT` makes tables and figures of it.
+Every run has its own folder below --out. The same command again skips what is finished, continues what was interrupted
+and retries what failed; a larger grid adds to the smaller one. Runs that differ only in their strategy share one
+pre-training. `arb report OUT` makes tables and figures of it.
 """
 
 
@@ -65,40 +65,37 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_working(options: argparse.ArgumentParser) -> None:
-    """The options that say how a grid is worked off: the same for all commands that have one."""
+    """The options that say how a grid is run: the same for all commands that have one."""
     options.add_argument("--workers", type=int, help="processes on this machine (one per core)")
     options.add_argument(
         "--ray",
         nargs="?",
         const="",
         metavar="ADDRESS",
-        help="work on Ray: on the cluster at ADDRESS, or of $RAY_ADDRESS, or one started on this machine",
+        help="run on Ray: on the cluster at ADDRESS or $RAY_ADDRESS, or else on one started on this machine",
     )
     options.add_argument(
-        "--slice", type=float, default=300.0, metavar="SECONDS", help="on Ray: work between two saved states (300)"
+        "--slice", type=float, default=300.0, metavar="SECONDS", help="on Ray: time between two saved states (300)"
     )
     options.add_argument("--retry", type=int, default=1, help="how often a failed run is tried again (1)")
-    options.add_argument("-n", "--dry-run", action="store_true", help="show the runs and their cost, and stop")
+    options.add_argument("-n", "--dry-run", action="store_true", help="show the runs and stop")
 
 
 def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> Outcome | None:
-    """Announce a grid, work it off and list what failed; nothing but the announcement for a dry run."""
+    """Announce a grid, run it and list what failed; a dry run only announces it."""
     from arb.runs.stopping import Interrupted
     from arb.sweeps import plan
-    from arb.sweeps.launch import sweep
-    from arb.sweeps.pool import cores
-    from arb.sweeps.progress import live_view
-    from arb.sweeps.refusals import refuse_hopeless, refuse_unknown
+    from arb.sweeps.launch import live_view, sweep
 
     if (options.workers is not None and options.workers < 1) or options.retry < 0:
         raise DataError("--workers must be at least 1, --retry at least 0")
-    for task in dict.fromkeys(cell.config.task for cell in cells):
-        refuse_unknown(task)
-    plan.check(out, cells)
+    cells = plan.placed(out, cells)
     left = [cell for cell in cells if not plan.done(out, cell)]
-    refuse_hopeless(left)
-    crew = _cluster(options.ray, options.slice) if options.ray is not None and not options.dry_run and left else None
-    _announce(cells, out, options, crew.size if crew else options.workers or len(cores()))
+    plan.refuse_hopeless(left)
+    crew = (
+        _ray_cluster(options.ray, options.slice) if options.ray is not None and not options.dry_run and left else None
+    )
+    _announce(cells, left, out, options.dry_run)
     if options.dry_run:
         return None
     try:
@@ -112,33 +109,26 @@ def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> 
     return outcome
 
 
-def _cluster(address: str, slice_seconds: float) -> Cluster:
+def _ray_cluster(address: str, slice_seconds: float) -> Crew:
     if "=" in address:
-        raise DataError(f"{address!r} is no address: put --ray behind the settings, or write --ray ADDRESS")
-    try:
-        import ray  # noqa: F401
-    except ImportError:
-        raise DataError("--ray needs Ray: pip install 'arb-rl[ray]'") from None
-    from arb.sweeps.cluster import Cluster
+        raise DataError(f"{address!r} is not an address: put --ray behind the settings, or write --ray ADDRESS")
+    if importlib.util.find_spec("ray") is None:
+        raise DataError("--ray needs Ray: pip install 'arb-rl[ray]'")
+    from arb.sweeps.ray_cluster import RayCluster
 
-    return Cluster(address or None, slice_seconds)
+    return RayCluster(address or None, slice_seconds)
 
 
-def _announce(cells: Sequence[Cell], out: Path, options: argparse.Namespace, workers: int) -> None:
+def _announce(cells: Sequence[Cell], left: Sequence[Cell], out: Path, one_by_one: bool) -> None:
     from arb.report.counting import count
-    from arb.sweeps import plan
-    from arb.sweeps.cost import cost
     from arb.sweeps.grid import counted
-    from arb.sweeps.roster import group_of
+    from arb.sweeps.jobs import group_of
 
-    done = [cell for cell in cells if plan.done(out, cell)]
     groups = {group_of(cell) for cell in cells}
     share = "with" if len(cells) == 1 else "that share"
     shared = f"{count(len(cells), 'run')} {share} {count(len(groups), 'pre-training')}"
-    print(f"{shared}, {len(done)} of them finished before, in {out}")
+    print(f"{shared}, {len(cells) - len(left)} of them finished before, in {out}")
     print("\n".join(counted(cells)), flush=True)
-    if options.dry_run:
+    if one_by_one:
         for cell in cells:
-            print(f"  {'done   ' if cell in done else 'to do  '} {cell.folder}")
-    for line in cost(cells, out, options.workers).lines(workers):
-        print(line, flush=True)
+            print(f"  {'to do  ' if cell in left else 'done   '} {cell.folder}")

@@ -19,9 +19,9 @@ import numpy as np
 
 import arb
 from arb.data.hdf5 import write_hdf5
-from arb.data.progress import progress
 from arb.data.rollout import Dataset, action_bounds, flat_env, random_actor, rescale, rollout
 from arb.files import write_npz
+from arb.progress import progress
 
 Attributes = dict[str, str | int | float]
 MEDIUM = 1 / 3

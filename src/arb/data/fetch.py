@@ -9,8 +9,8 @@ import urllib.request
 from hashlib import sha256
 from pathlib import Path
 
-from arb.data.progress import progress
 from arb.errors import DataError
+from arb.progress import progress
 from arb.tasks import Task
 
 BLOCK = 1 << 20

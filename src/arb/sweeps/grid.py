@@ -1,4 +1,4 @@
-"""A grid: tasks × agents × strategies × seeds × any leaves of the configuration, as cells with a folder each."""
+"""A grid: tasks × agents × strategies × seeds × any settings, as cells with a folder each."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class Cell(NamedTuple):
 
     folder: str
     config: Config
+    full: str = ""
+    """The folder's name with all settings that were given, for a sweep that has given `folder` to another run."""
 
 
 def grid(
@@ -31,49 +33,65 @@ def grid(
     leaves: Mapping[str, Sequence[Any]] | None = None,
     *,
     env: str = "",
-    budget: str = "demo",
+    preset: str = "demo",
     overrides: Mapping[str, Any] | None = None,
 ) -> list[Cell]:
-    """All combinations, in order; a leaf of replay varies only where the strategy reads it.
+    """All combinations, in order; a setting of replay varies only where the strategy reads it.
+
+    Folders are named after the settings that differ between cells.
 
     >>> [cell.folder for cell in grid(["hopper-medium-v2"], strategies=["naive", "arb"],
-    ...                               leaves={"replay.temperature": [0.5, 2]})]
+    ...                               leaves={"replay.temperature": [0.5, 2], "schedule.online": [500]})]
     ... # doctest: +NORMALIZE_WHITESPACE
     ['hopper-medium-v2/iql/naive/seed-0',
      'hopper-medium-v2/iql/arb-replay.temperature=0.5/seed-0',
      'hopper-medium-v2/iql/arb-replay.temperature=2.0/seed-0']
 
     Args:
-        tasks: tasks, files or other sources of past data.
+        tasks: tasks, files or other sources of offline data.
         agents: algorithms.
         strategies: replay strategies.
         seeds: seeds.
-        leaves: values to try by leaf, e.g. `{"replay.temperature": [0.5, 2]}`; they become part of the folders' names.
-        env: Gymnasium id, for data that does not say its own.
-        budget: how much training.
-        overrides: one value by leaf, for all cells; no part of the names.
+        leaves: values to try by setting, e.g. `{"replay.temperature": [0.5, 2]}`.
+        env: Gymnasium id, for data that does not name its own.
+        preset: how much training.
+        overrides: one value by setting, for all cells; never part of a name.
     """
-    axes, strategies = dict(sorted((leaves or {}).items())), list(strategies)
+    axes, strategies, seeds = dict(sorted((leaves or {}).items())), list(strategies), list(seeds)
     _refuse_leaves_without_reader(axes, strategies)
-    cells: dict[str, Cell] = {}
+    made: list[tuple[Config, list[str]]] = []
     for task, agent, strategy in itertools.product(tasks, agents, strategies):
         read = {leaf: values for leaf, values in axes.items() if _reads(strategy, leaf)}
-        for values in itertools.product(*read.values()):
+        for values, seed in itertools.product(list(itertools.product(*read.values())), seeds):
             given = dict(zip(read, values, strict=True))
-            for seed in seeds:
-                config = configure(
-                    task=task,
-                    env=env,
-                    agent=agent,
-                    strategy=strategy,
-                    seed=seed,
-                    preset=budget,
-                    overrides={**(overrides or {}), **given},
-                )
-                cell = Cell(_folder(config, read), config)
-                if cells.setdefault(cell.folder, cell) != cell:
-                    raise DataError(f"two different runs would be kept in {cell.folder}: give them different leaves")
+            config = configure(
+                task=task,
+                env=env,
+                agent=agent,
+                strategy=strategy,
+                seed=seed,
+                preset=preset,
+                overrides={**(overrides or {}), **given},
+            )
+            made.append((config, list(read)))
+    varied = _varied(made)
+    cells: dict[str, Cell] = {}
+    for config, read_leaves in made:
+        short = _folder(config, [leaf for leaf in read_leaves if leaf in varied])
+        cell = Cell(short, config, _folder(config, read_leaves))
+        if cells.setdefault(cell.folder, cell) != cell:
+            raise DataError(f"two different runs would be kept in {cell.folder}: give them different settings")
     return list(cells.values())
+
+
+def _varied(made: Sequence[tuple[Config, list[str]]]) -> set[str]:
+    """The settings that have more than one value among the configurations that read them."""
+    values: dict[str, set[str]] = {}
+    for config, leaves in made:
+        held = flat(config)
+        for leaf in leaves:
+            values.setdefault(leaf, set()).add(repr(held[leaf]))
+    return {leaf for leaf, found in values.items() if len(found) > 1}
 
 
 def pieces(text: str) -> list[str]:
@@ -96,7 +114,7 @@ def pieces(text: str) -> list[str]:
             parts[-1] += letter
     parts = [part.strip() for part in parts]
     if depth or quote or not all(parts):
-        raise DataError(f"{text!r} is no list: write A,B,C, and a tuple in brackets, e.g. replay.clip='(-12,7),(-9,7)'")
+        raise DataError(f"{text!r} is not a list: write A,B,C, a tuple in brackets, e.g. replay.clip='(-12,7),(-9,7)'")
     return parts
 
 
@@ -110,7 +128,7 @@ def seed_range(text: str) -> list[int]:
     for part in pieces(text):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
         if not match or (match[2] and int(match[2]) < int(match[1])):
-            raise DataError(f"{part!r} is no seed: write e.g. 3, or 0-3, or 0,2,5-7")
+            raise DataError(f"{part!r} is not a seed: write 3, or 0-3, or 0,2,5-7")
         seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
     return list(dict.fromkeys(seeds))
 
@@ -131,18 +149,18 @@ def _refuse_leaves_without_reader(leaves: Iterable[str], strategies: Sequence[st
         if not any(_reads(strategy, leaf) for strategy in strategies):
             name = leaf.partition(".")[2]
             readers = [strategy for strategy, row in STRATEGIES.items() if name in row.reads]
-            raise DataError(f"{leaf} is read by {', '.join(readers)} alone, which is not among the strategies")
+            raise DataError(f"only {', '.join(readers)} reads {leaf}, and it is not among the strategies")
         if leaf in ("task", "agent", "seed", "replay.strategy"):
             raise DataError(f"{leaf} has an option of its own: --{leaf.rpartition('.')[2]}")
 
 
 def _folder(config: Config, leaves: Iterable[str]) -> str:
     values = flat(config)
-    parts = [config.replay.strategy, *(f"{leaf}={_text(values[leaf])}" for leaf in leaves)]
-    name = "-".join(parts)
+    strategy = _named(config.replay.strategy)
+    name = "-".join([strategy, *(f"{leaf}={_text(values[leaf])}" for leaf in leaves)])
     if len(name) > LONGEST_NAME:
-        name = f"{config.replay.strategy}-{_hash(name)}"
-    return "/".join((label(config), config.agent, name, f"seed-{config.seed}"))
+        name = f"{strategy}-{_hash(name)}"
+    return "/".join((label(config), _named(config.agent), name, f"seed-{config.seed}"))
 
 
 def _text(value: Any) -> str:

@@ -1,26 +1,27 @@
-"""Work off a grid: skip what is finished, go on with what was interrupted, retry what failed, and say what is left."""
+"""Run a grid: skip what is finished, continue what was interrupted, retry what failed, and say what is left."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from arb.progress import PHASES, Screen, described, screen
 from arb.report.counting import count
 from arb.runs.config import flat
 from arb.runs.stopping import Interrupted, stoppable
 from arb.sweeps import plan
 from arb.sweeps.grid import Cell
+from arb.sweeps.jobs import Failure, Job, Roster, Work
 from arb.sweeps.pool import Pool
-from arb.sweeps.progress import View, Work
-from arb.sweeps.roster import Failure, Job, Roster
 from arb.sweeps.worker import Answer, Order
 
 HEAR_SECONDS = 0.5
 
 
 class Crew(Protocol):
-    """Who does the jobs: a `Pool` of this machine, or a `Cluster`."""
+    """Who does the jobs: a `Pool` of this machine, or a `RayCluster`."""
 
     @property
     def size(self) -> int:
@@ -33,7 +34,7 @@ class Crew(Protocol):
         """Let one do something."""
 
     def hear(self, timeout: float) -> list[tuple[Any, Answer]]:
-        """What was answered meanwhile, each with the key of its job."""
+        """What was answered meanwhile, each with the key of its job; a `notice` belongs to no job."""
 
     def stop(self) -> None:
         """Ask all to save and stop."""
@@ -52,6 +53,44 @@ class Outcome(NamedTuple):
     """With the reason."""
 
 
+class View:
+    """Hears what happens in a sweep: a line for every job that ends, and a row for every job at work."""
+
+    def __init__(self, work: Work, shown: Screen | None = None):
+        self.work, self.screen = work, shown or Screen(lambda _: None, rows_as_lines=False)
+        self.screen.summary = work.summary
+
+    def begins(self, job: Job) -> None:
+        """A job is given to a worker."""
+        self.screen.update(job, job.name)
+
+    def told(self, job: Job, phase: str, step: int, total: int, figures: dict[str, float]) -> None:
+        """Progress of a job."""
+        self.work.told(job, step, total)
+        score = {name: value for name, value in figures.items() if name == "score"}
+        self.screen.update(job, f"{job.name}  {PHASES[phase]}", step, total, score)
+
+    def ends(self, job: Job, score: float | None) -> None:
+        """A job is done; with the last score if it was a run."""
+        self.screen.drop(job)
+        self.work.over(job)
+        text = "pre-trained" if score is None else described({"score": score})
+        self.screen.say(f"{job.name}  {text}  ({self.work.summary()})")
+
+    def fails(self, job: Job, reason: str, lost: Sequence[Job]) -> None:
+        """A job failed; the runs that are lost with it, none if it is tried again."""
+        self.screen.drop(job)
+        self.work.lost(lost)
+        self.screen.say(f"{job.name}  {'failed' if lost else 'failed, will be tried again'}: {reason}")
+
+
+@contextmanager
+def live_view(cells: Sequence[Cell], finished_before: int) -> Iterator[View]:
+    """A view of the cells that are to run, on standard error."""
+    with screen(rows_as_lines=False) as shown:
+        yield View(Work(cells, finished_before), shown)
+
+
 def sweep(
     cells: Sequence[Cell],
     out: str | Path,
@@ -61,19 +100,19 @@ def sweep(
     retry: int = 1,
     view: View | None = None,
 ) -> Outcome:
-    """Run the cells of a grid below a folder; what is finished there is skipped, what was interrupted goes on.
+    """Run the cells of a grid below a folder; what is finished there is skipped, what was interrupted continues.
 
     Args:
-        cells: of `arb.sweeps.grid.grid`.
+        cells: made by `arb.sweeps.grid.grid`.
         out: the folder of the sweep.
         workers: processes on this machine, one per core if not given.
-        crew: who else is to do the work, e.g. a `Cluster`; closed at the end.
+        crew: who else is to do the work, e.g. a `RayCluster`; closed at the end.
         retry: how often a failed job is tried again.
         view: what is shown meanwhile.
     """
     out, crew = Path(out).absolute(), crew or Pool(workers)
     try:
-        plan.check(out, cells)
+        cells = plan.placed(out, cells)
         skipped = [cell.folder for cell in cells if plan.done(out, cell)]
         roster = Roster([cell for cell in cells if cell.folder not in skipped], retry)
         with plan.locked(out), stoppable() as asked_to_stop:
@@ -83,7 +122,7 @@ def sweep(
                 if asked_to_stop():
                     shift.end()
                     left = roster.waiting + len(roster.running)
-                    raise Interrupted(f"stopped with {count(left, 'run')} to go; the same command goes on from there")
+                    raise Interrupted(f"stopped with {count(left, 'run')} left; run the same command to continue")
                 shift.go_on()
     finally:
         crew.close()
@@ -96,7 +135,7 @@ class _Shift:
 
     def __init__(self, out: Path, roster: Roster, crew: Crew, view: View):
         self.out, self.roster, self.crew, self.view = out, roster, crew, view
-        self._last: dict[int, tuple[str, str, str]] = {}
+        self._last: dict[int, tuple[str, str]] = {}
 
     def go_on(self) -> None:
         """Give out what can be given, and take in what was answered."""
@@ -112,12 +151,12 @@ class _Shift:
 
     def end(self) -> None:
         """Let all save and stop, and wait for it."""
-        self.view.say("stopping: every worker finishes the chunk at hand and saves; once more to stop at once")
+        self.view.screen.say("Saving a checkpoint of every run; press Ctrl-C again to quit now")
         self.crew.stop()
         running = set(self.roster.running)
         while running:
             for job, answer in self.crew.hear(HEAR_SECONDS):
-                if answer["answer"] == "told":
+                if answer["answer"] in ("told", "notice"):
                     continue
                 running.discard(job)
                 if answer["answer"] == "done":
@@ -135,7 +174,9 @@ class _Shift:
         }
 
     def _take_in(self, job: Job, answer: Answer) -> None:
-        if answer["answer"] == "told":
+        if answer["answer"] == "notice":
+            self.view.screen.say(answer["text"])
+        elif answer["answer"] == "told":
             self.view.told(job, answer["phase"], answer["step"], answer["total"], answer["figures"])
         elif answer["answer"] == "done":
             self.roster.finish(job)

@@ -1,18 +1,22 @@
-"""What the folder of a sweep says about its cells: planned, done, or failed and why."""
+"""What is settled before the first run of a sweep, and what the folder of a sweep says about its cells."""
 
 from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from arb.tasks import task_of
+from arb.data.load import locate
 from arb.errors import DataError
 from arb.files import read_json, refuse_file, write_text
-from arb.runs.config import flat
+from arb.runs.config import Config, flat
 from arb.runs.folder import refuse_other_config
+from arb.runs.problem import Problem
 from arb.sweeps.grid import Cell
 
 PLAN, FAILED, CACHE = "plan.json", "FAILED", ".pretrained"
@@ -23,19 +27,55 @@ def done(out: Path, cell: Cell) -> bool:
     return (out / cell.folder / "DONE").exists()
 
 
-def check(out: Path, cells: Sequence[Cell]) -> None:
-    """Refuse a folder in which other runs have the names of these cells, and what is no folder."""
+# ---- folders ---------------------------------------------------------------------------------------------------------
+
+
+def placed(out: Path, cells: Iterable[Cell]) -> list[Cell]:
+    """The cells with the folders that they have in this sweep.
+
+    A run that the plan knows keeps its folder, whatever today's grid would call it. Where the plan has given a name to
+    another run, the name with all given settings is taken. A folder that holds something else is refused.
+    """
     refuse_file(out)
     planned = _planned(out)
+    known = {_frozen(config): folder for folder, config in planned.items() if _is_cell(folder)}
+    found = []
     for cell in cells:
-        refuse_other_config(out / cell.folder, cell.config)
-        held, asked = planned.get(cell.folder), flat(cell.config)
-        if held is not None and held != asked:
+        asked = flat(cell.config)
+        _refuse_other_version(out, planned, asked)
+        folder = known.get(_frozen(asked), cell.full if planned.get(cell.folder, asked) != asked else cell.folder)
+        held = planned.get(folder, asked)
+        if held != asked:
             leaf = next(leaf for leaf in sorted(held.keys() | asked.keys()) if held.get(leaf) != asked.get(leaf))
             raise DataError(
-                f"{out} plans {cell.folder} with {leaf} = {held.get(leaf)!r}, not {asked.get(leaf)!r}: "
+                f"{out} plans {folder} with {leaf} = {held.get(leaf)!r}, not {asked.get(leaf)!r}: "
                 "choose another folder with --out"
             )
+        refuse_other_config(out / folder, cell.config)
+        found.append(cell._replace(folder=folder))
+    return found
+
+
+def _refuse_other_version(out: Path, planned: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Any]) -> None:
+    """Refuse a plan whose runs of this agent and strategy have other settings than this version knows."""
+    alike = ("agent", "replay.strategy")
+    for held in planned.values():
+        other = sorted(held.keys() ^ asked.keys())
+        if other and all(held.get(leaf) == asked[leaf] for leaf in alike):
+            raise DataError(
+                f"{out} was planned by another version of arb, in which settings differ ({', '.join(other[:3])}): "
+                "choose another folder with --out"
+            )
+
+
+def _frozen(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, sort_keys=True)
+
+
+def _is_cell(folder: str) -> bool:
+    """Whether a plan's text is a folder as `grid` makes them, and no path to anywhere else."""
+    parts = folder.split("/")
+    return len(parts) == 4 and all(re.fullmatch(r"[\w+=(),-][\w.+=(),-]*", part) for part in parts)
 
 
 def write_plan(out: Path, cells: Sequence[Cell]) -> None:
@@ -63,10 +103,10 @@ def remember(out: Path, group: str, kept: str) -> None:
 
 
 def remembered(out: Path, group: str) -> str | None:
-    """That name, if the pre-training is still there; whether it fits today's data and versions its reader checks."""
+    """That name, if the pre-training is still there; its reader checks whether it fits today's data and versions."""
     note = out / CACHE / f"of-{group}"
     kept = note.read_text() if note.exists() else ""
-    return kept if kept and (out / CACHE / kept).is_dir() else None
+    return kept if re.fullmatch(r"\w+", kept) and (out / CACHE / kept).is_dir() else None
 
 
 @contextmanager
@@ -86,6 +126,54 @@ def _planned(out: Path) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     try:
-        return {cell["folder"]: cell["config"] for cell in read_json(path)["cells"]}
+        planned = {str(cell["folder"]): dict(cell["config"]) for cell in read_json(path)["cells"]}
     except (ValueError, KeyError, TypeError):
-        raise DataError(f"{path} is damaged: move it away, the runs beside it keep their own configurations") from None
+        raise DataError(f"{path} is damaged: move it away; the runs beside it keep their own config.json") from None
+    return planned
+
+
+# ---- what would make every run of its kind fail ----------------------------------------------------------------------
+
+
+def refuse_hopeless(cells: Sequence[Cell]) -> None:
+    """Refuse data and environments that cannot be used, each looked at once."""
+    for task in dict.fromkeys(cell.config.task for cell in cells):
+        refuse_unknown(task)
+    for config in {_kind(cell.config): cell.config for cell in cells}.values():
+        _refuse_problem(config)
+
+
+def refuse_unknown(task: str) -> None:
+    """Refuse a source that no machine would know; the file of a D4RL task may be on another machine."""
+    if task_of(task) is not None and not Path(task).suffix:
+        return
+    kind, path = locate(task)
+    if kind != "minari" and not Path(path).exists():
+        raise DataError(f"there is no file {path}")
+
+
+def _kind(config: Config) -> tuple[str, ...]:
+    """Configurations alike in this meet the same data or environment."""
+    return (config.agent, config.task, config.env) if _is_here(config.task) else (_env(config),)
+
+
+def _is_here(source: str) -> bool:
+    """Whether the command reads the data itself: D4RL's may be on other machines, and so may Minari's."""
+    return task_of(source) is None and locate(source)[0] != "minari"
+
+
+def _env(config: Config) -> str:
+    task = task_of(config.task)
+    return config.env or (task.env if task else "")
+
+
+def _refuse_problem(config: Config) -> None:
+    from arb.envs import make
+
+    if _is_here(config.task):
+        Problem.of(config)
+    elif env := _env(config):
+        try:
+            make(env).close()
+        except (ValueError, AttributeError) as problem:  # as in a run; the latter from MuJoCo
+            raise DataError(f"{problem} (`arb doctor` checks this machine)") from None

@@ -1,4 +1,4 @@
-"""Local workers: one process per core, each born on its core, restarted when it dies."""
+"""Local workers: one process per core, each started on its core, restarted when it dies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cores() -> list[int]:
     """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))  # a system without pinning: single-threaded workers, but not pinned
+    return list(range(os.cpu_count() or 1))  # a system that cannot pin processes
 
 
 class Worker:
@@ -33,7 +33,7 @@ class Worker:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         environment = os.environ | dict.fromkeys(_ONE_THREAD, "1")
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        with on_core(core):  # a child is born where its parent stands, before it imports anything
+        with on_core(core):  # a child starts on its parent's cores, before it imports anything
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "arb.sweeps.worker"],
                 stdin=subprocess.PIPE,
@@ -45,7 +45,7 @@ class Worker:
             )
 
     def order(self, order: Order) -> None:
-        """Give an order; one to a dead worker is lost, as its answers will show."""
+        """Give an order; one to a dead worker is lost, and `death` will say so."""
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(order) + "\n")
@@ -58,7 +58,7 @@ class Worker:
             yield json.loads(line)
 
     def death(self) -> Answer:
-        """The last answer of one that is gone, given in its stead."""
+        """The last answer of a worker that is gone, given in its place."""
         status = self.process.wait()
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         self._log.seek(0)
@@ -153,7 +153,7 @@ class Pool:
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Stand on one core inside the block, where the system can pin."""
+    """Run on one core inside the block, where the system can pin a process."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

@@ -1,12 +1,12 @@
 """A worker: a process on one core that takes orders, one JSON object per line, and answers in the same way.
 
-It is started on its core, so that XLA, which looks once how many cores there are, never splits a sum: that makes the
-bytes of a run the same in a pool, on Ray, and alone on one core.
+It is started on its core. XLA looks once how many cores there are and never splits a sum on a single one, so a run ends
+in the same bytes in a pool, on Ray, and alone on one core.
 
-An order names its `kind` and a `config`; `run` and `pretrain` a `folder` and a `cache` as well, perhaps the `data` to
-read instead of what the configuration names, and `seconds` after which to save and stop. Answers are `told` with its
-progress, and at last `done`, `stopped` or `failed`, the last with `final` where another attempt would fail alike. When
-its input ends, whoever gave the orders is gone: it saves and stops.
+An order has a `kind` (`run` or `pretrain`), a `config`, a `folder` and a `cache`. It may name `data` to read instead of
+what the configuration names, a folder of `modules` to import plug-ins from, and `seconds` after which to save and stop.
+Answers are `told` with the progress and at last `done`, `stopped` or `failed`; the last has `final` where another
+attempt would fail in the same way. When its input ends, whoever gave the orders is gone: it saves and stops.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ def main() -> None:
 
 def obey(order: Order, say: Say) -> Answer:
     """Do what an order says; the last answer to it."""
+    if order.get("modules") and order["modules"] not in sys.path:
+        sys.path.insert(0, order["modules"])
+    from arb.errors import DataError
     from arb.runs.config import from_flat
     from arb.runs.problem import Problem
     from arb.runs.stopping import Interrupted
@@ -56,8 +59,7 @@ def obey(order: Order, say: Say) -> Answer:
     except Interrupted as stopped:
         return {"answer": "stopped", "reason": str(stopped)}
     except Exception as failure:
-        said = " ".join(str(failure).split())
-        explained = _explains_itself(failure)
+        said, explained = " ".join(str(failure).split()), isinstance(failure, DataError)
         reason = said if explained else f"{type(failure).__name__}: {said}"
         return {"answer": "failed", "reason": reason, "traceback": traceback.format_exc(), "final": explained}
 
@@ -76,13 +78,7 @@ def _pretrain(config: Any, problem: Any, order: Order, say: Say) -> Answer:
     return {"kept": kept.name}
 
 
-def _estimate(config: Any, problem: Any, _order: Order, _say: Say) -> Answer:
-    from arb.runs.estimate import estimate
-
-    return {"estimate": list(estimate(config, problem))}
-
-
-_KINDS = {"run": _run, "pretrain": _pretrain, "estimate": _estimate}
+_KINDS = {"run": _run, "pretrain": _pretrain}
 
 
 def _teller(order: Order, say: Say) -> Callable[[str, int, int, dict[str, float]], None]:
@@ -94,12 +90,6 @@ def _teller(order: Order, say: Say) -> Callable[[str, int, int, dict[str, float]
             signal.raise_signal(signal.SIGTERM)  # the run hears it at the end of this very chunk
 
     return tell
-
-
-def _explains_itself(failure: Exception) -> bool:
-    from arb.errors import DataError
-
-    return isinstance(failure, DataError)
 
 
 def _listen(orders: queue.Queue[Order | None]) -> None:

@@ -8,8 +8,8 @@ from arb.cli.completion import script
 def completed(*words: str) -> set[str]:
     """What bash offers after these words."""
     line = " ".join(f"'{word}'" for word in words)
-    program = f"""{script()}
-COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _arb; printf '%s\\n' "${{COMPREPLY[@]}}"
+    program = f"""{script("bash")}
+COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_arb; printf '%s\\n' "${{COMPREPLY[@]}}"
 """
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
     return set(done.stdout.split())

@@ -4,11 +4,8 @@ import pytest
 
 from arb import DataError
 from arb.paper.experiments import CLIPS, EXPERIMENTS, cells_of
-from arb.runs.config import flat
-from arb.sweeps import plan
 from arb.sweeps.grid import grid
-from arb.sweeps.progress import View, Work
-from arb.sweeps.roster import Failure, Roster, group_of
+from arb.sweeps.jobs import Failure, Roster, Work, group_of
 
 
 def cells_of_two_seeds():
@@ -53,9 +50,9 @@ def test_a_pretraining_goes_before_a_run_and_the_longest_queue_first():
 def test_a_worker_gets_what_it_has_compiled_for():
     roster = Roster(grid(["hopper-medium-v2", "walker2d-medium-v2"], ["iql", "calql"]))
     jobs = [roster.next()]
-    jobs.append(roster.next(("calql", "walker2d-medium-v2", "pretrain")))
-    assert jobs[1].likeness[:2] == ("calql", "walker2d-medium-v2")
-    assert roster.next(("no", "such", "job")) is not None
+    jobs.append(roster.next(("calql", "walker2d-medium-v2")))
+    assert jobs[1].likeness == ("calql", "walker2d-medium-v2")
+    assert roster.next(("no", "such")) is not None
 
 
 def test_a_failed_job_is_tried_again_and_then_given_up():
@@ -83,62 +80,30 @@ def test_a_pretraining_that_fails_takes_its_runs_along():
     assert roster.waiting == 2  # of the other seed
 
 
-def test_the_plan_grows_and_keeps_other_configurations_out(tmp_path):
-    cells = cells_of_two_seeds()
-    plan.write_plan(tmp_path, cells[:2])
-    plan.write_plan(tmp_path, cells[1:])
-    held = plan.read_json(tmp_path / "plan.json")["cells"]
-    assert [row["folder"] for row in held] == [cell.folder for cell in cells]
-    assert held[0]["config"] == flat(cells[0].config)
-    longer = grid(["hopper-medium-v2"], strategies=["naive"], budget="demo")
-    with pytest.raises(DataError, match=r"with evaluation.episodes = 2, not 10: choose another folder with --out"):
-        plan.check(tmp_path, longer)
-
-
-def test_a_reason_is_one_line_above_the_traceback(tmp_path):
-    cell = cells_of_two_seeds()[0]
-    plan.write_failure(tmp_path, cell, "two\n  lines", "Traceback")
-    file = tmp_path / cell.folder / "FAILED"
-    assert file.read_text().splitlines() == ["two lines", "", "Traceback"]
-    plan.forget_failure(tmp_path, cell)
-    assert not file.exists()
-
-
-def test_the_name_of_a_pretraining_is_remembered_while_it_is_there(tmp_path):
-    assert plan.remembered(tmp_path, "group") is None
-    plan.remember(tmp_path, "group", "kept")
-    assert plan.remembered(tmp_path, "group") is None
-    (tmp_path / plan.CACHE / "kept").mkdir()
-    assert plan.remembered(tmp_path, "group") == "kept"
-
-
-def test_two_sweeps_do_not_work_in_one_folder(tmp_path):
-    with plan.locked(tmp_path), pytest.raises(DataError, match="another sweep is at work"), plan.locked(tmp_path):
-        pass
-    with plan.locked(tmp_path):
-        pass
-
-
-def test_the_view_counts_and_says_what_happens():
-    lines: list[str] = []
-    cells = cells_of_two_seeds()[:1]
-    view, roster = View(Work(cells), lines.append), Roster(cells)
+def test_work_is_counted_in_updates(monkeypatch):
+    cells = grid(["hopper-medium-v2"], strategies=["naive", "arb"], budget="smoke")  # 400 + 2 · 400 updates
+    clock = [100.0]
+    monkeypatch.setattr("arb.sweeps.jobs.time.monotonic", lambda: clock[0])
+    work, roster = Work(cells, finished_before=1), Roster(cells)
     before = roster.next()
-    view.begins(before)
-    view.told(before, "pretrain", 200, 400, {"score": 3.0})
-    assert view.rows[before] == ("offline", "200 of 400", "score 3.0")
+    assert (before.updates, work.summary()) == (400, "1 of 3 runs done")
+    clock[0] += 30
+    work.told(before, 200, 400)  # a sixth of the work in 30 s: five sixths in 150 s
+    assert work.summary() == "1 of 3 runs done, about 2 min left"
+    work.over(before)
     roster.finish(before)
-    view.ends(before, None)
-    run = roster.next()
-    view.fails(run, "no memory", [])
-    view.ends(run, 46.13)
-    assert not view.rows
-    assert [line.partition("  (")[0] for line in lines] == [
-        "hopper-medium-v2/iql/seed-0  pre-trained",
-        "hopper-medium-v2/iql/naive/seed-0  failed, will be tried again: no memory",
-        "hopper-medium-v2/iql/naive/seed-0  score 46.1",
-    ]
-    assert view.work.summary() == "1 of 1 run done"
+    first, second = everything(roster)
+    assert work.summary() == "1 of 3 runs done, about 60 s left"
+    work.over(first)
+    work.lost([second])
+    assert work.summary() == "2 of 3 runs done, 1 failed"
+
+
+def test_a_run_does_as_many_updates_as_its_schedule_says():
+    leaves = {"schedule.online": 1000, "schedule.updates": 50, "schedule.collect": 100}
+    roster = Roster(grid(["hopper-medium-v2"], overrides=leaves))
+    roster.finish(roster.next())
+    assert roster.next().updates == 500
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from PIL import Image
 
 from arb import DataError
 from arb.agents.policies import Gaussian
+from arb.cli import main as arb
 from arb.cli.eval import main, table
 from arb.cli.film import drawing, pace
 from arb.envs.rollout import evaluate
@@ -155,7 +156,7 @@ def line_run(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_film(line_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "line.gif"
-    assert main([str(line_run), "--episodes", "1", "--gif", str(path)]) == 0
+    assert main([str(line_run), "--env", "tiny_line:Line-v0", "--episodes", "1", "--gif", str(path)]) == 0
     out = capsys.readouterr().out
     assert "one episode of 20 steps" in out
     total = next(line for line in out.splitlines() if line.startswith("return")).split()[1]
@@ -176,11 +177,34 @@ def test_what_cannot_be_drawn_is_said_in_one_line(
     with pytest.raises(
         DataError, match=r"cannot be drawn on this machine \(MUJOCO_GL=egl: RuntimeError: no GL\); MuJoCo draws"
     ) as problem:
-        main([str(line_run), "--gif", str(tmp_path / "line.gif")])
+        main([str(line_run), "--env", "tiny_line:Line-v0", "--gif", str(tmp_path / "line.gif")])
     assert "\n" not in str(problem.value)
     assert not (tmp_path / "line.gif").exists()
     (tmp_path / "tiny_line.py").write_text(broken.replace("no GL", "no pygame"))
     assert drawing("tiny_line:Line-v0").problem == "RuntimeError: no pygame"  # whatever MuJoCo would draw with
+
+
+def test_an_environment_without_pictures_is_told_from_a_machine_without_graphics(
+    line_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiny_line.py").write_text(TINY.replace('["rgb_array"]', '["human"]'))
+    path = tmp_path / "line.gif"
+    with pytest.raises(DataError) as problem:
+        main([str(line_run), "--env", "tiny_line:Line-v0", "--gif", str(path)])
+    assert str(problem.value) == (
+        "tiny_line:Line-v0 cannot be drawn on any machine: it has no render mode 'rgb_array' "
+        "(its metadata['render_modes']: ['human'])"
+    )
+    (tmp_path / "tiny_line.py").write_text(TINY.replace("return picture", "return None"))
+    with pytest.raises(DataError, match=r"on any machine: .*its render\(\) returns None"):
+        main([str(line_run), "--env", "tiny_line:Line-v0", "--gif", str(path)])
+    assert not path.exists()
+
+
+def test_a_module_is_loaded_only_if_the_command_names_it(line_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "tiny_line.py").write_text("raise SystemExit('loaded')")
+    with pytest.raises(DataError, match=r"a file may not load: go to the folder of tiny_line.py and add --env"):
+        main([str(line_run)])
 
 
 def test_films_run_at_the_speed_of_the_environment() -> None:
@@ -198,8 +222,8 @@ def test_mistakes_are_answered_in_one_line(line_run: Path, tmp_path: Path, capsy
         with pytest.raises(DataError, match=message):
             main(arguments)
     for arguments in ([], [str(line_run), "--episodes", "0"], [str(line_run), "--seed", "-1"]):
-        assert main(arguments) == 2
-    assert main(["--help"]) == 0
+        assert arb(["eval", *arguments]) == 2
+    assert arb(["eval", "--help"]) == 0
     assert "--gif" in capsys.readouterr().out
 
     described = json.loads((line_run / "config.json").read_text())
