@@ -37,6 +37,11 @@ def test_a_leaf_varies_only_where_the_strategy_reads_it():
     ]
 
 
+def test_a_setting_that_makes_a_strategy_what_it_is_does_not_vary():
+    cells = grid([TASK], strategies=["arb", "arb_auto"], leaves={"replay.temperature": [1, 2]})
+    assert [cell.config.replay.temperature for cell in cells] == [1.0, 2.0, "auto"]
+
+
 def test_what_is_equal_in_all_cells_is_in_no_name():
     leaves = {"schedule.pretrain": ["40000"], "schedule.online": ["500"], "replay.temperature": ["1", "2"]}
     naive, one, two = grid([TASK], strategies=["naive", "arb"], leaves=leaves)
@@ -119,7 +124,7 @@ def test_lists_and_ranges_of_the_command_line():
         (["replay.clip=(-12,7"], "is not a list"),
         (
             ["--strategy", "naive", "replay.temperature=1,2"],
-            "only arb reads replay.temperature, and it is not",
+            "replay.temperature is read only by arb, which is not among the",
         ),
         (["seed=1,2"], "seed has an option of its own: --seed"),
         (["replay.temperature"], "is not a setting: write NAME=VALUE"),
@@ -128,7 +133,7 @@ def test_lists_and_ranges_of_the_command_line():
         (["-n", "--env", "Pendulm-v1"], "Did you mean: `Pendulum`?"),
         (["-n", "--task", "walker2d-medium-v2", "--env", "Pendulm-v1"], "Did you mean: `Pendulum`?"),
         (["-n", "--agent", "calql", "--env", "CartPole-v1"], "CartPole-v1 has discrete actions"),
-        (["-n", "replay.temperature=0.5,-1"], "replay.temperature must be greater than 0, not -1.0"),
+        (["-n", "replay.temperature=0.5,-1"], "replay.temperature must be greater than 0, or auto, not -1.0"),
         (["-n", "-s", "top_n", "replay.keep=0"], "replay.keep must be at least 1, not 0"),
     ],
 )

@@ -9,7 +9,7 @@ from arb.sweeps.jobs import Failure, Roster, Work, group_of
 
 
 def cells_of_two_seeds():
-    return grid(["hopper-medium-v2"], strategies=["naive", "arb"], seeds=[0, 1], budget="smoke")
+    return grid(["hopper-medium-v2"], strategies=["naive", "arb"], seeds=[0, 1], preset="smoke")
 
 
 def everything(roster):
@@ -23,7 +23,7 @@ def test_strategies_share_a_pretraining_and_seeds_do_not():
     cells = cells_of_two_seeds()
     assert group_of(cells[0]) == group_of(cells[2])
     assert group_of(cells[0]) != group_of(cells[1])
-    other = grid(["hopper-medium-v2"], budget="smoke", leaves={"settings.expectile": [0.8]})
+    other = grid(["hopper-medium-v2"], preset="smoke", leaves={"settings.expectile": [0.8]})
     assert group_of(other[0]) != group_of(cells[0])
 
 
@@ -81,7 +81,7 @@ def test_a_pretraining_that_fails_takes_its_runs_along():
 
 
 def test_work_is_counted_in_updates(monkeypatch):
-    cells = grid(["hopper-medium-v2"], strategies=["naive", "arb"], budget="smoke")  # 400 + 2 · 400 updates
+    cells = grid(["hopper-medium-v2"], strategies=["naive", "arb"], preset="smoke")  # 400 + 2 · 400 updates
     clock = [100.0]
     monkeypatch.setattr("arb.sweeps.jobs.time.monotonic", lambda: clock[0])
     work, roster = Work(cells, finished_before=1), Roster(cells)

@@ -13,11 +13,11 @@ TASK = "hopper-medium-v2"
 
 
 def cells_of(seeds):
-    return grid([TASK], strategies=["naive", "arb"], seeds=range(seeds), budget="smoke")
+    return grid([TASK], strategies=["naive", "arb"], seeds=range(seeds), preset="smoke")
 
 
 def variants(**leaves):
-    return grid([TASK], budget="smoke", leaves={name.replace("_", "."): values for name, values in leaves.items()})
+    return grid([TASK], preset="smoke", leaves={name.replace("_", "."): values for name, values in leaves.items()})
 
 
 def folders(cells):
@@ -31,7 +31,7 @@ def test_the_plan_grows_and_keeps_other_configurations_out(tmp_path):
     held = plan.read_json(tmp_path / "plan.json")["cells"]
     assert [row["folder"] for row in held] == [cell.folder for cell in cells]
     assert held[0]["config"] == flat(cells[0].config)
-    longer = grid(["hopper-medium-v2"], strategies=["naive"], budget="demo")
+    longer = grid(["hopper-medium-v2"], strategies=["naive"], preset="demo")
     with pytest.raises(DataError, match=r"naive/seed-0 with evaluation.episodes = 2, not 10: choose another"):
         plan.placed(tmp_path, longer)
 

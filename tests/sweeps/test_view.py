@@ -7,7 +7,7 @@ from arb.sweeps.launch import View
 
 
 def cells_of_one():
-    return grid(["hopper-medium-v2"], strategies=["naive"], budget="smoke")
+    return grid(["hopper-medium-v2"], strategies=["naive"], preset="smoke")
 
 
 def test_the_view_counts_and_says_what_happens():

@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
         pieces(options.strategy),
         seed_range(options.seed),
         env=options.env,
-        budget=options.preset,
+        preset=options.preset,
         overrides=dict(map(setting, options.settings)),
     )
     out = options.out or Path("compare") / f"{label(cells[0].config)}-{options.agent}-{options.preset}"

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.envs.rollout import evaluate
 from arb.errors import DataError
 from arb.files import read_json
 from arb.policy import Policy, load_policy
@@ -38,8 +37,6 @@ examples:
 def main(arguments: list[str]) -> int:
     """Evaluate, print a table, and draw a film if asked."""
     asked = parser().parse_args(arguments)
-    from arb.runs.evaluate import evaluate
-
     if asked.gif and asked.gif.suffix.lower() != ".gif":
         raise DataError(f"--gif writes a GIF: name it {asked.gif.with_suffix('.gif')}")
     described, policy = _described(asked.run), load_policy(asked.run)
@@ -47,6 +44,7 @@ def main(arguments: list[str]) -> int:
     episodes = asked.episodes or described["config"]["evaluation.episodes"]
     if asked.gif:  # first, so that a machine that cannot draw says so at once
         _film(env, policy, asked.seed, asked.gif)
+    evaluate = _library(env).rollout.evaluate
     returns = evaluate(policy, lambda: _made(env, policy), episodes, np.random.SeedSequence(asked.seed))
     print("\n".join(table(asked.run, described | {"env": env}, returns)))
     return 0
@@ -117,18 +115,24 @@ def _described(run: Path) -> dict[str, Any]:
     return described
 
 
-def _made(env: str, policy: Policy) -> Any:
-    """The environment, if the policy can see in it."""
+def _library(env: str) -> Any:
+    """`arb.envs`, if what it is built on starts."""
     try:
-        from arb.envs import make
+        import arb.envs.rollout
+
+        return arb.envs
     except ModuleNotFoundError as missing:
         raise DataError(f"{env} needs {missing.name}, which is not installed: pip install 'arb-rl[train]'") from None
     except Exception as problem:  # of MuJoCo, which ends its import with whatever OpenGL raised
         backend = os.environ.get("MUJOCO_GL")
         hint = f"MUJOCO_GL={backend} names what this machine lacks: unset it" if backend else "`arb doctor` says more"
         raise DataError(f"MuJoCo does not start ({problem}); {hint}") from None
+
+
+def _made(env: str, policy: Policy) -> Any:
+    """The environment, if the policy can see in it."""
     try:
-        made = make(env)
+        made = _library(env).make(env)
     except ModuleNotFoundError as missing:
         raise DataError(f"{env} needs {missing.name}, which is not installed") from None
     except ValueError as problem:

@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
         seed_range(options.seed),
         {name: pieces(values) for name, values in map(setting, options.settings)},
         env=options.env,
-        budget=options.preset,
+        preset=options.preset,
     )
     out = options.out or Path("sweeps") / options.preset
     outcome = carry_out(cells, out, options)

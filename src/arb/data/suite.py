@@ -18,9 +18,9 @@ from zlib import crc32
 
 import arb
 from arb.data.ladder import Ladder, read_ladder
-from arb.data.progress import progress
 from arb.data.recording import Dataset, Tell, joined, random_actor, record
 from arb.errors import DataError, near
+from arb.progress import progress
 from arb.tasks import SUITE, Task
 
 PREFIX = "suite:"

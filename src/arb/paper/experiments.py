@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arb.data.standin import PREFIX
 from arb.errors import DataError, near
-from arb.strategies import STRATEGIES
-from arb.sweeps.grid import Cell, grid
 from arb.tasks import PAPER
 
-ALL = tuple(STRATEGIES)
+if TYPE_CHECKING:  # importing JAX takes a second, which `arb reproduce --help` need not wait for
+    from arb.sweeps.grid import Cell
+
+ALL = ("naive", "parallel", "top_n", "berb", "arb")
+"""The strategies of the paper."""
 ONE_PER_GROUP = (
     "hopper-random-v2", "walker2d-medium-replay-v2", "halfcheetah-medium-v2", "hopper-medium-expert-v2",
     "antmaze-umaze-v2",
@@ -71,6 +73,8 @@ DATA = ("d4rl", "stand-in")
 
 def cells_of(name: str, preset: str, data: str) -> list[Cell]:
     """The runs of an experiment, on D4RL's data or on what stands in for it."""
+    from arb.sweeps.grid import grid
+
     for kind, value, known in (("experiment", name, EXPERIMENTS), ("preset", preset, SEEDS), ("data", data, DATA)):
         if value not in known:
             raise DataError(f"there is no {kind} {value!r}{near(value, known)}; there are {', '.join(known)}")
@@ -82,6 +86,6 @@ def cells_of(name: str, preset: str, data: str) -> list[Cell]:
         experiment.strategies,
         SEEDS[preset],
         experiment.leaves,
-        budget=preset,
+        preset=preset,
         overrides=SHORTER.get(preset),
     )

@@ -139,17 +139,22 @@ def label(config: Config) -> str:
 
 
 def _reads(strategy: str, leaf: str) -> bool:
+    """Whether a setting changes what a strategy does; one that defines the strategy, as `arb_auto`'s, does not vary."""
     group, _, name = leaf.partition(".")
-    known = strategy in STRATEGIES and name in {name for s in STRATEGIES.values() for name in s.reads}
-    return not (group == "replay" and known) or name in STRATEGIES[strategy].reads
+    if group != "replay" or strategy not in STRATEGIES or not _readers(name):
+        return True
+    return strategy in _readers(name)
+
+
+def _readers(name: str) -> list[str]:
+    return [strategy for strategy, row in STRATEGIES.items() if name in row.reads and name not in row.defaults]
 
 
 def _refuse_leaves_without_reader(leaves: Iterable[str], strategies: Sequence[str]) -> None:
     for leaf in leaves:
         if not any(_reads(strategy, leaf) for strategy in strategies):
-            name = leaf.partition(".")[2]
-            readers = [strategy for strategy, row in STRATEGIES.items() if name in row.reads]
-            raise DataError(f"only {', '.join(readers)} reads {leaf}, and it is not among the strategies")
+            readers = _readers(leaf.partition(".")[2])
+            raise DataError(f"{leaf} is read only by {' and '.join(readers)}, which is not among the strategies")
         if leaf in ("task", "agent", "seed", "replay.strategy"):
             raise DataError(f"{leaf} has an option of its own: --{leaf.rpartition('.')[2]}")
 
