@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from arb.cli.film import drawing, pace
 from arb.envs.rollout import evaluate
 from arb.files import write_npz
 from arb.policy import FILE, load_policy
-from arb.runfolder import Table
+from arb.runfolder import RunFolder, Table
 from arb.runs.config import configure
 from arb.runs.export import export_policy
 from arb.runs.problem import Problem, describe_run
@@ -88,8 +90,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     actor = jax.tree.map(lambda leaf: rng.normal(0.0, 1.0, leaf.shape).astype(np.float32), shapes)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(describe_run(config, problem)))
-    for value in evaluate(actor, problem.make_env, 2, SEED):
-        Table(folder / "eval.csv").add({"phase": "online", "step": 400, "return": float(value)})
+    for episode, value in enumerate(evaluate(actor, problem.make_env, 2, SEED)):
+        row = {"phase": "online", "step": 400, "episode": episode, "return": float(value), "score": float(value)}
+        Table(folder / "eval.csv").add(row)
     export_policy(actor, problem.shaping, problem.actions, folder)
     return folder
 
@@ -119,11 +122,28 @@ def test_table(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_score_and_success_where_the_task_has_them(finished: Path) -> None:
-    described = json.loads((finished / "config.json").read_text())
-    described |= {"env": "arb/antmaze-umaze-v2", "reference": [0.0, 1.0]}
-    lines = list(table(finished, described, np.array([1.0, 0.0, 1.0, 1.0])))
+    run = RunFolder(finished)
+    described = replace(run.description(), reference=(0.0, 1.0))
+    lines = list(table(run, described, "arb/antmaze-umaze-v2", np.array([1.0, 0.0, 1.0, 1.0])))
     assert lines[-1].split() == ["success", "75.0%"]
     assert any(line.split()[:2] == ["score", "75.0"] for line in lines)
+
+
+def test_the_policy_is_chosen(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    with pytest.raises(DataError, match="has no best policy, only the last one"):
+        main([str(folder), "--policy", "best"])
+    arrays = dict(np.load(folder / FILE))
+    arrays["policy.bias.1"] = arrays["policy.bias.1"] + 9.0  # always pushes one way
+    write_npz(RunFolder(folder).policy("best"), arrays)
+    said = {}
+    for which in ("last", "best"):
+        assert main([str(folder), "--episodes", "1", "--policy", which]) == 0
+        said[which] = capsys.readouterr().out
+    assert said["last"] != said["best"]
+    assert main([str(folder), "--episodes", "1"]) == 0
+    assert capsys.readouterr().out == said["last"]
 
 
 def test_jax_is_not_needed(finished: Path) -> None:
@@ -230,13 +250,14 @@ def test_mistakes_are_answered_in_one_line(line_run: Path, tmp_path: Path, capsy
     for change, message in (
         ({"env": "Nothing-v0"}, "Nothing-v0"),
         ({"env": "CartPole-v1"}, r"shape \(4,\), the policy wants 3 numbers"),
-        ({"env": ""}, "damaged"),
+        ({"env": ""}, "does not name the environment: add --env"),
+        ({"config": 3}, "damaged"),
     ):
         (line_run / "config.json").write_text(json.dumps(described | change))
         with pytest.raises(DataError, match=message):
             main([str(line_run)])
     (line_run / "config.json").write_text("{")
-    with pytest.raises(DataError, match="damaged"):
+    with pytest.raises(DataError, match=r"config.json"):
         main([str(line_run)])
     (line_run / "config.json").write_text(json.dumps(described))
     (line_run / FILE).unlink()

@@ -96,7 +96,7 @@ print(status, sorted(heavy))
 """
 
 
-@pytest.mark.parametrize("command", ["eval", "data", "report", "doctor", "completion"])
+@pytest.mark.parametrize("command", cli.COMMANDS)
 def test_help_needs_no_library_of_a_run(command):
     done = subprocess.run([sys.executable, "-c", HELP, command], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "0 []", done.stderr

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError
-from arb.files import read_json
 from arb.policy import Policy, load_policy
-from arb.runfolder import RunFolder
+from arb.runfolder import POLICIES, Description, RunFolder
 from arb.tasks import Reference, family_of, normalised
 
 Returns = NDArray[np.float64]
@@ -29,55 +28,46 @@ of 0 is D4RL's random policy, 100 its expert. In a maze, success is the share of
 examples:
   arb eval runs/hopper                          as many episodes as the run's own evaluations had
   arb eval runs/hopper --episodes 100 --seed 1  more of them, and others
+  arb eval runs/hopper --policy best            the policy of the best evaluation instead of the last one
   arb eval runs/hopper --gif hopper.gif         also an animation of the first episode
   arb eval runs/arm --env my_robot:Arm-v0       an environment from my_robot.py in the current folder
 """
 
 
 def main(arguments: list[str]) -> int:
-    """Evaluate, print a table, and draw a film if asked."""
+    """Evaluate, print a table, and write an animation if asked."""
     asked = parser().parse_args(arguments)
     if asked.gif and asked.gif.suffix.lower() != ".gif":
         raise DataError(f"--gif writes a GIF: name it {asked.gif.with_suffix('.gif')}")
-    described, policy = _described(asked.run), load_policy(asked.run)
-    env = _environment(asked.run, described["env"], asked.env)
-    episodes = asked.episodes or described["config"]["evaluation.episodes"]
+    run = RunFolder(asked.run)
+    described, policy = run.description(), _policy(run, asked.policy)
+    env = _environment(run, described.env, asked.env)
+    episodes = asked.episodes or _episodes(run, described)
     if asked.gif:  # first, so that a machine that cannot draw says so at once
         _film(env, policy, asked.seed, asked.gif)
     evaluate = _library(env).rollout.evaluate
     returns = evaluate(policy, lambda: _made(env, policy), episodes, np.random.SeedSequence(asked.seed))
-    print("\n".join(table(asked.run, described | {"env": env}, returns)))
+    print("\n".join(table(run, described, env, returns)))
     return 0
 
 
-def table(run: Path, described: dict[str, Any], returns: Returns) -> Iterator[str]:
+def table(run: RunFolder, described: Description, env: str, returns: Returns) -> Iterator[str]:
     """What came out, next to what the run itself recorded at its end."""
-    config, env = described["config"], described["env"]
+    config = described.config
     about = (config["task"], config["agent"], config["replay.strategy"], f"seed {config['seed']}")
-    yield f"{run}   {'   '.join(map(str, about))}"
+    yield f"{run.path}   {'   '.join(map(str, about))}"
     yield f"{len(returns)} episodes in {env}"
     yield ""
     yield f"{'':<16}{'mean':>10}{'std':>10}{'min':>10}{'max':>10}"
     yield _line("return", returns)
-    if described["reference"]:
-        yield _line("score", normalised(returns, Reference(*described["reference"])))
-    recorded = _recorded(run)
-    if len(recorded):
-        yield _line("return, in run", recorded)
+    if described.reference:
+        yield _line("score", normalised(returns, Reference(*described.reference)))
+    curves = run.curves()
+    if "online" in curves:
+        yield _line("return, in run", curves["online"].returns[-1])
     successes = family_of("", env).successes(returns)
     if successes is not None:
         yield f"{'success':<16}{np.mean(successes):>10.1%}"
-
-
-def _environment(run: Path, recorded: str, asked: str) -> str:
-    """The environment to evaluate in: a file's own words never load a module."""
-    if asked or ":" not in recorded:
-        return asked or recorded
-    module = recorded.partition(":")[0]
-    raise DataError(
-        f"{run} was trained in {recorded}, whose module a file may not load: go to the folder of {module}.py and add "
-        f"--env {recorded}"
-    )
 
 
 def _line(name: str, values: Returns) -> str:
@@ -85,10 +75,31 @@ def _line(name: str, values: Returns) -> str:
     return f"{name:<16}" + "".join(f"{number:>10.1f}" for number in numbers)
 
 
-def _recorded(run: Path) -> Returns:
-    """The returns of the last evaluation in eval.csv."""
-    curves = RunFolder(run).curves()
-    return curves["online"].returns[-1] if "online" in curves else np.zeros(0)
+def _policy(run: RunFolder, which: str) -> Policy:
+    if which != "last" and run.policy().exists() and not run.policy(which).exists():
+        raise DataError(f"{run.path} has no {which} policy, only the last one: leave --policy away")
+    return load_policy(run.path if which == "last" else run.policy(which))
+
+
+def _episodes(run: RunFolder, described: Description) -> int:
+    """How many the run's own evaluations had."""
+    number = described.config.get("evaluation.episodes")
+    if not isinstance(number, int) or number < 1:
+        raise DataError(f"{run.config_file} does not say how many episodes an evaluation has: add --episodes N")
+    return number
+
+
+def _environment(run: RunFolder, recorded: str, asked: str) -> str:
+    """The environment to evaluate in: what a file says never loads a module."""
+    if not (asked or recorded):
+        raise DataError(f"{run.config_file} does not name the environment: add --env with a Gymnasium id")
+    if asked or ":" not in recorded:
+        return asked or recorded
+    module = recorded.partition(":")[0]
+    raise DataError(
+        f"{run.path} was trained in {recorded}, whose module a file may not load: go to the folder of {module}.py and "
+        f"add --env {recorded}"
+    )
 
 
 def _film(env: str, policy: Policy, seed: int, path: Path) -> None:
@@ -98,21 +109,6 @@ def _film(env: str, policy: Policy, seed: int, path: Path) -> None:
     rng = np.random.default_rng(chance)
     total, steps = film(env, lambda obs: policy(obs, rng), int(start.generate_state(1)[0]), path)
     print(f"{path}: one episode of {steps:,} steps, return {total:.1f}\n")
-
-
-def _described(run: Path) -> dict[str, Any]:
-    """The run's config.json."""
-    path = run / "config.json"
-    try:
-        described: dict[str, Any] = read_json(path)
-        complete = bool(described["env"]) and "reference" in described and "evaluation.episodes" in described["config"]
-    except FileNotFoundError:
-        raise DataError(f"{run} is not the folder of a run: it has no config.json") from None
-    except (ValueError, KeyError, TypeError, OSError):
-        complete = False
-    if not complete:
-        raise DataError(f"{path} is damaged or was not written by `arb run`: copy it again")
-    return described
 
 
 def _library(env: str) -> Any:
@@ -130,7 +126,7 @@ def _library(env: str) -> Any:
 
 
 def _made(env: str, policy: Policy) -> Any:
-    """The environment, if the policy can see in it."""
+    """The environment, if the policy fits its observations."""
     try:
         made = _library(env).make(env)
     except ModuleNotFoundError as missing:
@@ -149,14 +145,14 @@ def _made(env: str, policy: Policy) -> Any:
 def _count(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError("at least 1 is wanted")
+        raise argparse.ArgumentTypeError("must be at least 1")
     return number
 
 
 def _seed(text: str) -> int:
     number = int(text)
     if number < 0:
-        raise argparse.ArgumentTypeError("a seed is 0 or larger")
+        raise argparse.ArgumentTypeError("must be at least 0")
     return number
 
 
@@ -169,6 +165,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     options.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+    options.add_argument("--policy", choices=tuple(POLICIES), default="last", help="which policy of the run (last)")
     options.add_argument("--episodes", type=_count, metavar="N", help="how many (default: as many as the run's own)")
     options.add_argument("--seed", type=_seed, default=0, help="decides the starts (default: 0)")
     options.add_argument("-e", "--env", default="", metavar="ID", help="Gymnasium id, or my_module:MyEnv-v0")

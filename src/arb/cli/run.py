@@ -26,7 +26,7 @@ examples:
   arb run schedule.online=50000 replay.temperature=2 settings.expectile=0.8
 
 A run is a folder. The same command again continues an interrupted run, or shows the result of a finished one.
-Every setting can be given as NAME=VALUE; config.json in the folder lists them all.
+Every setting can be given as NAME=VALUE; `arb run --settings` lists them.
 """
 
 
@@ -54,6 +54,9 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events into the folder")
     options.add_argument("--wandb", metavar="PROJECT", help="also log to Weights & Biases")
+    options.add_argument(
+        "--settings", dest="list_settings", action="store_true", help="list all settings of this agent and strategy"
+    )
     options.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="any setting, e.g. schedule.online=50000")
     return options
 
@@ -75,6 +78,9 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
         preset=options.preset,
         overrides=dict(setting(text) for text in options.settings),
     )
+    if options.list_settings:
+        print("\n".join(listed(config)))
+        return
     name = f"{Path(options.task.replace(':', '-')).stem}-{options.agent}-{options.strategy}-{options.seed}"
     folder = options.out or Path("runs") / name
     if options.source and not options.source.is_dir():
@@ -97,6 +103,22 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
         f"change at the offline-to-online switch {-result.drop:+.1f}"
     )
     print(f"picture     {folder / 'curve.png'}")
+
+
+def listed(config: Config) -> list[str]:
+    """A line for every setting that can be given as NAME=VALUE: its type, its value here, and its meaning."""
+    from arb.runs.config import settings_table
+
+    options = ("task", "env", "agent", "seed", "replay.strategy")
+    rows = [("setting", "type", "value", "meaning")]
+    for row in settings_table(config):
+        if row.name not in options:
+            value = "(" + ",".join(map(str, row.default)) + ")" if isinstance(row.default, tuple) else str(row.default)
+            rows.append((row.name, row.type, value, " ".join(row.meaning.split())))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return [
+        "  ".join(text.ljust(width) for text, width in zip(row, [*widths, 0], strict=True)).rstrip() for row in rows
+    ]
 
 
 def _announce(config: Config, problem: Problem, folder: Path) -> None:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from arb.tasks import task_of
 from arb.data.load import locate
 from arb.errors import DataError
 from arb.files import read_json, refuse_file, write_text
@@ -18,6 +17,7 @@ from arb.runs.config import Config, flat
 from arb.runs.folder import refuse_other_config
 from arb.runs.problem import Problem
 from arb.sweeps.grid import Cell
+from arb.tasks import task_of
 
 PLAN, FAILED, CACHE = "plan.json", "FAILED", ".pretrained"
 
