@@ -71,8 +71,8 @@ LAYERS = (
     # From the ground up: a package imports only what stands on lines before its own.
     ("errors",),
     ("files",),
-    ("tasks", "policy", "plugins", "progress", "runfolder"),
-    ("algorithms", "buffer"),
+    ("tasks", "plugins", "progress", "runfolder"),
+    ("algorithms", "buffer", "policy"),
     ("strategies",),
     ("adapters", "testing", "agents", "envs", "report"),
     ("data",),

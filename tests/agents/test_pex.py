@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from arb.agents import IQL, PEX, IQLConfig, PEXConfig
 from arb.agents.nets import MLP, Twin, move
-from arb.agents.pex import Pair, old_probability
+from arb.agents.pex import Pair
 from arb.agents.policies import Draws, Gaussian
+from arb.policy.actors import old_probability
 from tests.agents.conftest import random_batches, updated
 
 SMALL = PEXConfig(hidden=(8, 8))

@@ -25,10 +25,9 @@ from arb.cli.eval import main, table
 from arb.cli.film import drawing, pace
 from arb.envs.rollout import evaluate
 from arb.files import write_npz
-from arb.policy import FILE, load_policy
+from arb.policy import FILES, export_policy, load_policy
 from arb.runfolder import RunFolder, Table
 from arb.runs.config import configure
-from arb.runs.export import export_policy
 from arb.runs.problem import Problem, describe_run
 
 SEED = np.random.SeedSequence(11)
@@ -132,10 +131,10 @@ def test_score_and_success_where_the_task_has_them(finished: Path) -> None:
 def test_the_policy_is_chosen(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
-    with pytest.raises(DataError, match="has no best policy, only the last one"):
+    with pytest.raises(DataError, match="has no best policy"):
         main([str(folder), "--policy", "best"])
-    arrays = dict(np.load(folder / FILE))
-    arrays["policy.bias.1"] = arrays["policy.bias.1"] + 9.0  # always pushes one way
+    arrays = dict(np.load(folder / FILES["last"]))
+    arrays["net.biases.1"] = arrays["net.biases.1"] + 9.0  # always pushes one way
     write_npz(RunFolder(folder).policy("best"), arrays)
     said = {}
     for which in ("last", "best"):
@@ -166,8 +165,8 @@ def line_run(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     folder = tmp_path / "run"
-    (folder / FILE.parent).mkdir(parents=True)
-    (folder / FILE).write_bytes((finished / FILE).read_bytes())
+    (folder / FILES["last"].parent).mkdir(parents=True)
+    (folder / FILES["last"]).write_bytes((finished / FILES["last"]).read_bytes())
     described = json.loads((finished / "config.json").read_text()) | {"env": "tiny_line:Line-v0"}
     (folder / "config.json").write_text(json.dumps(described))
     importlib.invalidate_caches()
@@ -260,7 +259,7 @@ def test_mistakes_are_answered_in_one_line(line_run: Path, tmp_path: Path, capsy
     with pytest.raises(DataError, match=r"config.json"):
         main([str(line_run)])
     (line_run / "config.json").write_text(json.dumps(described))
-    (line_run / FILE).unlink()
+    (line_run / FILES["last"]).unlink()
     with pytest.raises(DataError, match="holds no policy"):
         main([str(line_run)])
 

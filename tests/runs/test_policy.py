@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from arb import DataError
-from arb.agents import IQL, PEX, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig
+from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, SACConfig
 from arb.envs.rollout import ActionMap
-from arb.policy import FILE, load_policy
-from arb.runs.export import export_policy
+from arb.policy import FILES, export_policy, load_policy
 from arb.runs.shaping import Shaping
 
 OBS, ACTION = 5, 3
@@ -33,6 +32,7 @@ AGENTS = {
     "calql": (CalQL, CalQLConfig(policy_hidden=SMALL, critic_hidden=SMALL)),
     "pex": (PEX, PEXConfig(hidden=SMALL, greed=0.5)),
     "famo2o": (FamO2O, FamO2OConfig(hidden=SMALL)),
+    "sac": (SAC, SACConfig(hidden=SMALL)),
 }
 
 
@@ -112,15 +112,41 @@ print(json.dumps(policy(np.array({RAW[:2].tolist()!r}), np.random.default_rng(4)
 
 def test_run_folder_policy_folder_and_file_all_load(actors, tmp_path):
     path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
-    assert path == tmp_path / FILE
+    assert path == tmp_path / FILES["last"]
     assert [p.name for p in (tmp_path / "policy").iterdir()] == ["policy.npz"]  # nothing unfinished is left
     for place in (tmp_path, tmp_path / "policy", path, str(tmp_path)):
         np.testing.assert_array_equal(load_policy(place)(RAW), load_policy(path)(RAW))
 
 
-def refused(place: Path) -> str:
+def test_pretrained_best_and_last_policies_lie_side_by_side(actors, tmp_path):
+    for scale, which in enumerate(FILES):
+        actor = jax.tree.map(lambda x, s=scale: s * x, actors["iql"])
+        export_policy(actor, SHAPING, actions_of("iql"), tmp_path, which)
+    assert sorted(p.name for p in (tmp_path / "policy").iterdir()) == ["best.npz", "policy.npz", "pretrained.npz"]
+    np.testing.assert_array_equal(load_policy(tmp_path)(RAW), load_policy(tmp_path, "last")(RAW))
+    actions = [load_policy(place, which)(RAW) for which in FILES for place in (tmp_path, tmp_path / "policy")]
+    assert len({action.tobytes() for action in actions}) == 3
+    (tmp_path / FILES["best"]).unlink()
+    assert "has no best policy" in refused(tmp_path, "best")
+    assert "no policy 'worst' in a run: choose last, best, pretrained" in refused(tmp_path, "worst")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("iql", "<Policy Gaussian: 5 numbers -> 3 numbers>"),
+        ("discrete", "<Policy Categorical: 5 numbers -> a discrete action>"),
+        ("famo2o", "<Policy Family: 5 numbers -> 3 numbers>"),
+    ],
+)
+def test_a_policy_prints_in_one_line(actors, name, line, tmp_path):
+    export_policy(actors[name], SHAPING, actions_of(name), tmp_path)
+    assert repr(load_policy(tmp_path)) == line
+
+
+def refused(place: Path, which: Any = "last") -> str:
     with pytest.raises(DataError) as problem:
-        load_policy(place)
+        load_policy(place, which)
     assert "\n" not in str(problem.value)
     return str(problem.value)
 
@@ -132,7 +158,7 @@ def test_bad_folders_are_refused_in_one_line(actors, tmp_path):
     assert "not finished" in refused(tmp_path)
     path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
     whole = path.read_bytes()
-    for broken in (b"", b"text", whole[: len(whole) // 2], whole.replace(b"tanh", b"hnat")):
+    for broken in (b"", b"text", whole[: len(whole) // 2], whole.replace(b"Gaussian", b"naissuaG")):
         path.write_bytes(broken)
         assert "damaged" in refused(tmp_path)
 
@@ -145,12 +171,12 @@ def edited(path: Path, **changed: Any) -> None:
 
 
 def test_arrays_that_do_not_fit_are_refused(actors, tmp_path):
-    for change in ({"policy.weight.1": None}, {"policy.bias.0": np.zeros(3)}, {"half": np.full(3, np.nan)}):
+    for change in ({"net.weights.1": None}, {"net.biases.0": np.zeros(3)}, {"half": np.full(3, np.nan)}):
         path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
         edited(path, **change)
         assert "damaged" in refused(tmp_path)
-    edited(path, about=np.frombuffer(b'{"format": 2}', np.uint8))
-    assert "format 2" in refused(tmp_path)
+    edited(path, about=np.frombuffer(b'{"format": 1}', np.uint8))
+    assert "format 1" in refused(tmp_path)
     edited(path, about=np.array([{"a": 1}], dtype=object))  # a pickle, which is never opened
     assert "damaged" in refused(tmp_path)
 
@@ -168,3 +194,29 @@ def test_observations_that_do_not_fit_are_refused(actors, tmp_path):
 def test_an_unknown_actor_is_refused(tmp_path):
     with pytest.raises(DataError, match="cannot be exported"):
         export_policy(object(), Shaping(), actions_of("iql"), tmp_path)
+
+
+def test_a_file_that_names_other_kinds_or_sizes_is_refused(actors, tmp_path):
+    path = export_policy(actors["famo2o"], SHAPING, actions_of("famo2o"), tmp_path)
+    with np.load(path) as file:
+        about = json.loads(file["about"].tobytes())
+    whole = path.read_bytes()
+    for change in (
+        {"actor": {"kind": "os.system"}},
+        {"actor": about["actor"]["universal"]["net"]},  # a network, which is no policy
+        {"actor": {**about["actor"], "more": 1}},
+        {"actor": {**about["actor"], "code_size": 10**15}},
+        {"actor": "net.weights.0"},
+        {"obs_size": OBS + 6},
+        {"obs_size": -1},
+    ):
+        path.write_bytes(whole)
+        edited(path, about=np.frombuffer(json.dumps(about | change).encode(), np.uint8))
+        assert "damaged" in refused(tmp_path), change
+
+
+def test_a_file_that_unpacks_to_more_than_any_policy_is_refused_unread(actors, tmp_path, monkeypatch):
+    path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+    monkeypatch.setattr("arb.policy.exported.LARGEST", path.stat().st_size // 2)
+    monkeypatch.setattr("numpy.load", lambda *_, **__: pytest.fail("read"))
+    assert "damaged" in refused(tmp_path)

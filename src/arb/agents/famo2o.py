@@ -12,16 +12,16 @@ from typing import Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
-from numpy.typing import NDArray
 
 from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, weighted_likelihood_loss
-from arb.agents.nets import MLP, AdamState, adam, descend, namespace
-from arb.agents.policies import Acting, Chance, Draws, Gaussian, log_tanh_slope, normal_log_density
+from arb.agents.nets import MLP, AdamState, adam, descend
+from arb.agents.policies import Acting, Draws, Gaussian, log_tanh_slope, normal_log_density
 from arb.agents.protocol import Metrics, Transitions
 from arb.agents.pytrees import constant, pytree
 from arb.buffer.likelihood import Likelihood
+from arb.policy import actors
+from arb.policy.actors import Chance, into_range
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -38,23 +38,6 @@ class FamO2OConfig(IQLConfig):
 
 
 # Formulas ------------------------------------------------------------------------------------------------------------
-def divisors(size: int) -> NDArray[np.float32]:
-    """10000^(2i/size) for i = 0, 1, ...: what b is divided by in its code."""
-    return np.asarray(10_000.0 ** (2.0 * np.arange(size // 2) / size), np.float32)
-
-
-def encode(balance: Array, size: int = 6) -> Array:
-    """sin and cos of b over its divisors, interleaved: shape (..., size)."""
-    xp = namespace(balance)
-    angle = balance[..., None] / divisors(size)
-    return xp.stack([xp.sin(angle), xp.cos(angle)], axis=-1).reshape(*balance.shape, size)
-
-
-def into_range(squashed: Array, low: float, high: float) -> Array:
-    """[−1, 1] to [low, high]."""
-    return 0.5 * (squashed + 1.0) * (high - low) + low
-
-
 def balance_loss(temperature: Array, log_prob: Array, q: Array) -> Array:
     """High value, at the entropy that the temperature asks for."""
     return jnp.mean(temperature * log_prob - q)
@@ -67,18 +50,8 @@ def entropy_loss(log_temperature: Array, entropy: Array, target: float) -> Array
 
 # Networks ------------------------------------------------------------------------------------------------------------
 @pytree
-class Balance:
-    """tanh of a normal around a state-dependent mean with one learned deviation, mapped to the range of b."""
-
-    net: MLP
-    log_std: Array
-    low: float = constant()
-    high: float = constant()
-
-    def mode(self, obs: Array) -> Array:
-        """The balance of the mean."""
-        mean = self.net.scalar(obs)
-        return into_range(namespace(mean).tanh(mean), self.low, self.high)
+class Balance(actors.Balance):
+    """The balance model, with differentiable draws."""
 
     def draw(self, obs: Array, chance: Chance) -> tuple[Array, Array]:
         """A differentiable balance and the log-density of its squashed value in [−1, 1]."""
@@ -89,24 +62,8 @@ class Balance:
 
 
 @pytree
-class Family:
-    """The universal policy under the balance model's mode."""
-
-    universal: Gaussian
-    balance: Balance
-    code_size: int = constant()
-
-    def conditioned(self, obs: Array, balance: Array) -> Array:
-        """The universal policy's input."""
-        return namespace(obs, balance).concatenate([obs, encode(balance, self.code_size)], axis=-1)
-
-    def act(self, obs: Array, chance: Chance) -> Array:
-        """A draw from the member that the balance model prefers."""
-        return self.universal.act(self.conditioned(obs, self.balance.mode(obs)), chance)
-
-    def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
-        """The mean of the member that the balance model prefers."""
-        return self.universal.mode(self.conditioned(obs, self.balance.mode(obs)))
+class Family(actors.Family):
+    """The universal policy and its balance model."""
 
     def value_of(self, balance_model: Balance, obs: Array, critics: Critics, chance: Chance) -> tuple[Array, Array]:
         """min Q̄ of an action of the member drawn by `balance_model`, and the log-density of that draw."""

@@ -1,15 +1,14 @@
 """Networks and descent: what every algorithm of the package is built from.
 
-Everything is a value: an `MLP` is a pytree of arrays, and `descend` returns a new one. The forward pass is written once
-for both array libraries: with NumPy weights and inputs it runs in NumPy, which for one observation on a CPU is faster
-than a compiled JAX call; anywhere else it is JAX.
+Everything is a value: an `MLP` is a pytree of arrays, and `descend` returns a new one. The forward passes are those of
+`arb.policy.networks`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +18,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from arb.agents.pytrees import pytree
+from arb.policy import networks
 
 Initialiser = Callable[[Array, int, int], tuple[Array, Array]]
 """`(key, n_in, n_out)` to a weight of shape (n_in, n_out) and a bias of shape (n_out,)."""
@@ -53,25 +53,9 @@ def xavier(key: Array, n_in: int, n_out: int) -> tuple[Array, Array]:
 
 
 # Networks ------------------------------------------------------------------------------------------------------------
-class Library(Protocol):
-    """NumPy or JAX, where both have the same functions."""
-
-    def __getattr__(self, name: str) -> Callable[..., Array]: ...
-
-
-def namespace(*values: Any) -> Library:
-    """The library that computes with these values: NumPy if all are its own, else JAX."""
-    return cast(Library, np if all(isinstance(x, np.ndarray | np.generic) for x in values) else jnp)
-
-
 @pytree
-class MLP:
-    """A ReLU network with a linear last layer; weights are stored as (in, out)."""
-
-    weights: tuple[Array, ...]
-    biases: tuple[Array, ...]
-    norms: tuple[tuple[Array, Array], ...] = ()
-    """Scale and shift of each hidden layer's normalisation; none without layer normalisation."""
+class MLP(networks.MLP):
+    """A network that is trained: a forward pass and a beginning."""
 
     @classmethod
     def create(
@@ -83,35 +67,10 @@ class MLP:
         norms = tuple((jnp.ones(n), jnp.zeros(n)) for n in sizes[1:-1]) if layer_norm else ()
         return cls(tuple(w for w, _ in layers), tuple(b for _, b in layers), norms)
 
-    def __call__(self, *inputs: Array) -> Array:
-        """Outputs for the inputs joined along their last axis; leading axes broadcast."""
-        hidden = self._first(inputs)
-        for i, (weight, bias) in enumerate(zip(self.weights[1:], self.biases[1:], strict=True)):
-            if self.norms:
-                hidden = normalised(hidden, *self.norms[i])
-            hidden = _relu(hidden) @ weight + bias
-        return hidden
-
-    def scalar(self, *inputs: Array) -> Array:
-        """The only output, without its axis."""
-        return self(*inputs)[..., 0]
-
-    def _first(self, inputs: tuple[Array, ...]) -> Array:
-        weight, bias = self.weights[0], self.biases[0]
-        if all(x.shape[:-1] == inputs[0].shape[:-1] for x in inputs):
-            joined = inputs[0] if len(inputs) == 1 else namespace(*inputs).concatenate(inputs, axis=-1)
-            return joined @ weight + bias
-        # A fan of actions at one state: its part of the first layer is computed once, not once per action.
-        ends = np.cumsum([x.shape[-1] for x in inputs])
-        return sum((x @ weight[end - x.shape[-1] : end] for x, end in zip(inputs, ends, strict=True)), bias)
-
 
 @pytree
-class Twin:
-    """Two critics of (observation, action)."""
-
-    first: MLP
-    second: MLP
+class Twin(networks.Twin):
+    """Two critics that are trained."""
 
     @classmethod
     def create(
@@ -120,28 +79,6 @@ class Twin:
         """Two networks with different weights."""
         one, two = (MLP.create(k, sizes, initialise, layer_norm) for k in jax.random.split(key))
         return cls(one, two)
-
-    def __call__(self, obs: Array, action: Array) -> tuple[Array, Array]:
-        """Both values."""
-        return self.first.scalar(obs, action), self.second.scalar(obs, action)
-
-    def least(self, obs: Array, action: Array) -> Array:
-        """The smaller of both values, element by element."""
-        first, second = self(obs, action)
-        return namespace(first).minimum(first, second)
-
-
-def normalised(x: Array, scale: Array, shift: Array) -> Array:
-    """Layer normalisation: mean 0 and variance 1 over the last axis, then scaled and shifted."""
-    centred = x - x.mean(axis=-1, keepdims=True)
-    variance = (centred**2).mean(axis=-1, keepdims=True)
-    return centred * (variance + 1e-6) ** -0.5 * scale + shift
-
-
-def _relu(x: Array) -> Array:
-    # jax.nn.relu and not jnp.maximum, whose derivative at 0 is 1/2.
-    xp = namespace(x)
-    return xp.maximum(x, 0) if xp is np else jax.nn.relu(x)
 
 
 # Descent -------------------------------------------------------------------------------------------------------------
@@ -168,18 +105,10 @@ def move(params: Params, gradient: Params, state: AdamState, rate: float | Array
 def guarded(value: Array, gradient: Any) -> Array:
     """The loss, or NaN where the square of its gradient is not finite although the loss itself is.
 
-    The square, because Adam keeps squares: one that overflows would hold its parameter still for ever. The weights
-    between hidden layers, which are most of a network, are not read again. Their gradient is a layer's activations
-    times an incoming gradient, and the layers beside them show both: not a proof, since activations can shrink from
-    layer to layer, but inputs too large for one layer are nearly always too large for its neighbours.
+    The square, because Adam keeps squares: one that overflows would hold its parameter still for ever.
     """
-    small = [jnp.vdot(g, g) for g in jax.tree.leaves(gradient) if g.ndim <= 1 or _narrow(g)]
-    return jnp.where(jnp.isfinite(sum(small)), value, jnp.nan)
-
-
-def _narrow(weight: Array) -> bool:
-    """Whether this is a first or last layer rather than one between hidden layers, judged by its shape."""
-    return 4 * min(weight.shape) <= max(weight.shape)
+    squares = [jnp.vdot(g, g) for g in jax.tree.leaves(gradient)]
+    return jnp.where(jnp.isfinite(sum(squares)), value, jnp.nan)
 
 
 def follow(target: Params, source: Params, rate: float) -> Params:

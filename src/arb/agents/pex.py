@@ -14,11 +14,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, weighted_likelihood_loss
-from arb.agents.nets import AdamState, Twin, adam, copied, descend, namespace, xavier
-from arb.agents.policies import Acting, Chance, Draws, Gaussian, in_box
+from arb.agents.nets import AdamState, adam, copied, descend, xavier
+from arb.agents.policies import Acting, Draws, Gaussian
 from arb.agents.protocol import Metrics, Transitions
 from arb.agents.pytrees import constant, pytree
 from arb.buffer.likelihood import Likelihood
+from arb.policy import actors
+from arb.policy.actors import in_box
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -37,54 +39,10 @@ class PEXConfig(IQLConfig):
     """The likelihood ARB reads online: the new policy's, or the pair's."""
 
 
-# The choice between two policies -------------------------------------------------------------------------------------
-def old_probability(q_old: Array, q_new: Array, sharpness: float) -> Array:
-    """Softmax over κ·Q of two actions, of the old policy's: a logistic of the difference, finite for every finite Q."""
-    xp = namespace(q_old)
-    return 0.5 * (1.0 - xp.tanh(0.5 * sharpness * (q_new - q_old)))
-
-
+# The two policies ----------------------------------------------------------------------------------------------------
 @pytree
-class Pair:
+class Pair(actors.Pair):
     """The networks that choose actions online."""
-
-    old: Gaussian
-    new: Gaussian
-    q: Twin
-    sharpness: float = constant()
-    greed: float = constant()
-
-    def sample(self, obs: Array, chance: Chance) -> Array:
-        """The old policy's mean or a draw from the new one, at random by their values; the draw is not clipped.
-
-        The value of the draw is that of the action in the box, because that is the one an environment executes.
-        """
-        a_old, a_new = self.old.mode(obs), self.new.sample(obs, chance)
-        p_old = old_probability(self.q.least(obs, a_old), self.q.least(obs, in_box(a_new)), self.sharpness)
-        return _pick(chance.random(p_old.shape, dtype=p_old.dtype) < p_old, a_old, a_new)
-
-    def act(self, obs: Array, chance: Chance) -> Array:
-        """A sample inside the action box [−1, 1]."""
-        return in_box(self.sample(obs, chance))
-
-    def mode(self, obs: Array, chance: Chance | None = None) -> Array:
-        """With probability `greed` the new policy's mode and the better action; without `chance`, always both."""
-        a_old, a_new = self.old.mode(obs), self.new.mode(obs)
-        if chance is not None:
-            explore = chance.random(a_old.shape[:-1], dtype=a_old.dtype) >= self.greed
-            a_new = _pick(explore, self.new.act(obs, chance), a_new)
-        p_old = old_probability(self.q.least(obs, a_old), self.q.least(obs, a_new), self.sharpness)
-        choice = p_old > 0.5
-        if chance is not None:
-            explore = chance.random(p_old.shape, dtype=p_old.dtype) >= self.greed
-            drawn = chance.random(p_old.shape, dtype=p_old.dtype) < p_old
-            choice = namespace(p_old).where(explore, drawn, choice)
-        return _pick(choice, a_old, a_new)
-
-
-def _pick(first: Array, a: Array, b: Array) -> Array:
-    xp = namespace(a)
-    return xp.where(xp.asarray(first)[..., None], a, b)
 
 
 # Agent ---------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Policies: mean, sample, likelihood, and the score that ARB reads.
+"""Policies that learn: likelihoods, differentiable draws, and the score that ARB reads; `arb.policy.actors` acts.
 
 `score` has the two readings of `arb.buffer.likelihood`. `"standard"` is the paper's: the log-density of the z-score
 under a standard normal, per action dimension, so that neither the policy's width nor the derivative of tanh enters.
@@ -9,27 +9,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from arb.agents.nets import MLP, Initialiser, fan_in_uniform, namespace, orthogonal
-from arb.agents.pytrees import constant, pytree
+from arb.agents.nets import MLP, Initialiser, fan_in_uniform, orthogonal
+from arb.agents.pytrees import pytree
 from arb.buffer.likelihood import EDGE, Likelihood, is_standard
+from arb.policy import actors
+from arb.policy.actors import Chance
 
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
-
-
-class Chance(Protocol):
-    """What a policy asks of a source of randomness; `numpy.random.Generator` has it, `Draws` gives it to a JAX key."""
-
-    def standard_normal(self, size: Any = ..., dtype: Any = ...) -> Any:
-        """Standard normal numbers."""
-
-    def random(self, size: Any = ..., dtype: Any = ...) -> Any:
-        """Uniform numbers in [0, 1)."""
 
 
 class Draws:
@@ -72,20 +64,10 @@ def standard_score(x: Array, mean: Array, log_std: Array) -> Array:
     return jnp.mean(-0.5 * z**2 - HALF_LOG_TAU, axis=-1)
 
 
-def in_box(action: Array) -> Array:
-    """The nearest action in [−1, 1]: the one that is executed and stored."""
-    return namespace(action).clip(action, -1.0, 1.0)
-
-
 # Policies ------------------------------------------------------------------------------------------------------------
 @pytree
-class Gaussian:
-    """A normal distribution around a tanh-bounded mean, with one log-deviation per action dimension for all states."""
-
-    net: MLP
-    log_std: Array
-    lowest: float = constant(default=-20.0)
-    highest: float = constant(default=2.0)
+class Gaussian(actors.Gaussian):
+    """A normal distribution around a tanh-bounded mean."""
 
     @classmethod
     def create(
@@ -97,25 +79,6 @@ class Gaussian:
     ) -> Gaussian:
         """A policy of unit deviation; `log_std` is held in [lowest, 2]."""
         return cls(MLP.create(key, sizes, initialise), jnp.zeros(sizes[-1]), lowest)
-
-    def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
-        """The mean action."""
-        raw = self.net(obs)
-        return namespace(raw).tanh(raw)
-
-    def bounded_log_std(self) -> Array:
-        """The log-deviation, clipped."""
-        return namespace(self.log_std).clip(self.log_std, self.lowest, self.highest)
-
-    def sample(self, obs: Array, chance: Chance) -> Array:
-        """A draw, differentiable in the parameters and not clipped."""
-        mean = self.mode(obs)
-        noise: Array = chance.standard_normal(mean.shape, dtype=mean.dtype)
-        return mean + namespace(mean).exp(self.bounded_log_std()) * noise
-
-    def act(self, obs: Array, chance: Chance) -> Array:
-        """A draw inside the action box [−1, 1]."""
-        return in_box(self.sample(obs, chance))
 
     def log_prob(self, obs: Array, action: Array) -> Array:
         """Log-density, summed over action dimensions."""
@@ -129,12 +92,8 @@ class Gaussian:
 
 
 @pytree
-class TanhGaussian:
-    """tanh of a normal whose mean and log-deviation both depend on the state; two learned scalars scale the latter."""
-
-    net: MLP
-    multiplier: Array
-    offset: Array
+class TanhGaussian(actors.TanhGaussian):
+    """tanh of a normal whose mean and log-deviation both depend on the state."""
 
     @classmethod
     def create(
@@ -143,23 +102,6 @@ class TanhGaussian:
         """A policy over `sizes[-1]` action dimensions: log σ = multiplier·net + offset; the multiplier starts at 1."""
         wide = (*sizes[:-1], 2 * sizes[-1])
         return cls(MLP.create(key, wide, initialise), jnp.ones(()), jnp.asarray(offset))
-
-    def parameters(self, obs: Array) -> tuple[Array, Array]:
-        """Mean and log-deviation of the normal before tanh."""
-        both = self.net(obs)
-        mean, raw = both[..., : both.shape[-1] // 2], both[..., both.shape[-1] // 2 :]
-        return mean, namespace(raw).clip(self.multiplier * raw + self.offset, -20.0, 2.0)
-
-    def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
-        """tanh of the mean."""
-        mean, _ = self.parameters(obs)
-        return namespace(mean).tanh(mean)
-
-    def act(self, obs: Array, chance: Chance) -> Array:
-        """A draw."""
-        mean, log_std = self.parameters(obs)
-        xp = namespace(mean)
-        return xp.tanh(mean + xp.exp(log_std) * chance.standard_normal(mean.shape, dtype=mean.dtype))
 
     def draw(self, obs: Array, chance: Chance, count: int) -> tuple[Array, Array]:
         """`count` differentiable draws per state and their log-densities; the network runs once per state."""
@@ -178,27 +120,13 @@ class TanhGaussian:
 
 
 @pytree
-class Categorical:
+class Categorical(actors.Categorical):
     """Probabilities over a finite set of actions, numbered from 0."""
-
-    net: MLP
 
     @classmethod
     def create(cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = fan_in_uniform) -> Categorical:
         """A policy over `sizes[-1]` actions."""
         return cls(MLP.create(key, sizes, initialise))
-
-    def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
-        """The most probable action."""
-        logits = self.net(obs)
-        return namespace(logits).argmax(logits, axis=-1)
-
-    def act(self, obs: Array, chance: Chance) -> Array:
-        """A draw, by the Gumbel trick."""
-        logits = self.net(obs)
-        xp = namespace(logits)
-        # 1 − u is in (0, 1], so the inner logarithm is finite.
-        return xp.argmax(logits - xp.log(-xp.log1p(-chance.random(logits.shape, dtype=logits.dtype)) + 1e-30), axis=-1)
 
     def log_prob(self, obs: Array, action: Array) -> Array:
         """Log-probability of the action's number, NaN if there is no action of that number."""

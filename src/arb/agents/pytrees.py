@@ -6,17 +6,16 @@ any Python class, which matters when a policy acts one observation at a time.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar, dataclass_transform
+from dataclasses import dataclass, fields
+from typing import TypeVar, dataclass_transform
 
 import jax
 
+from arb.policy.networks import constant
+
+__all__ = ["constant", "pytree"]
+
 Class = TypeVar("Class")
-
-
-def constant(*, default: Any = MISSING) -> Any:
-    """A field that JAX does not look into: part of what is compiled, so it must be hashable and not an array."""
-    return field(default=default, metadata={"constant": True})
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(constant,))

@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     if asked.gif and asked.gif.suffix.lower() != ".gif":
         raise DataError(f"--gif writes a GIF: name it {asked.gif.with_suffix('.gif')}")
     run = RunFolder(asked.run)
-    described, policy = run.description(), _policy(run, asked.policy)
+    described, policy = run.description(), load_policy(run.path, asked.policy)
     env = _environment(run, described.env, asked.env)
     episodes = asked.episodes or _episodes(run, described)
     if asked.gif:  # first, so that a machine that cannot draw says so at once
@@ -73,12 +73,6 @@ def table(run: RunFolder, described: Description, env: str, returns: Returns) ->
 def _line(name: str, values: Returns) -> str:
     numbers = (values.mean(), values.std(), values.min(), values.max())
     return f"{name:<16}" + "".join(f"{number:>10.1f}" for number in numbers)
-
-
-def _policy(run: RunFolder, which: str) -> Policy:
-    if which != "last" and run.policy().exists() and not run.policy(which).exists():
-        raise DataError(f"{run.path} has no {which} policy, only the last one: leave --policy away")
-    return load_policy(run.path if which == "last" else run.policy(which))
 
 
 def _episodes(run: RunFolder, described: Description) -> int:

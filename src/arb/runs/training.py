@@ -24,12 +24,12 @@ from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
 from arb.envs.rollout import Collector, evaluate
 from arb.files import read_json
+from arb.policy import export_policy
 from arb.progress import Tell
 from arb.runfolder import RunFolder, Table
 from arb.runs.algorithm import Progress, finetune, pretrain
 from arb.runs.checkpoint import Pretrained, newest_checkpoint, write_checkpoint
 from arb.runs.config import Config
-from arb.runs.export import export_policy
 from arb.runs.problem import Problem, key_of, stream
 from arb.runs.stopping import Interrupted
 from arb.strategies import FIGURES, strategy_row
