@@ -1,0 +1,193 @@
+"""Paired differences: strategies of one seed start from the same pre-trained agent, so their scores are subtracted.
+
+Differences are given as one array per task, a number per seed. All tasks weigh the same, whatever their seeds. The
+interval and the test are Student's, with a variance of its own per task (Welch and Satterthwaite), because bootstrap
+intervals of a handful of seeds are too narrow; the stratified bootstrap stands beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arb.report.statistics import CONFIDENCE, RESAMPLES, Estimate, Scores, has_interval, interval, resampled
+
+Floats = NDArray[np.float64]
+Key = TypeVar("Key", bound=Hashable)
+
+
+# ---- Student's distribution -----------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _angles(freedom: float) -> tuple[Floats, Floats]:
+    """Angles from 0 to π/2 and P(|T| ≤ √ν·tan(angle)): with T = √ν·tan θ the density of θ is proportional to cos^(ν-1) θ."""
+    widest = min(math.pi / 2, 40.0 / math.sqrt(freedom))  # beyond that there is no mass that a float could hold
+    angle = np.linspace(0.0, widest, 4_001)
+    density = np.cos(angle) ** (freedom - 1.0)
+    inside = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    return angle, inside / inside[-1]
+
+
+def within(t: float, freedom: float) -> float:
+    """The probability that a Student-distributed number lies between -t and t.
+
+    >>> round(within(1.0, 1), 6)
+    0.5
+    """
+    return float(np.interp(math.atan(abs(t) / math.sqrt(freedom)), *_angles(freedom)))
+
+
+def critical(confidence: float, freedom: float) -> float:
+    """The inverse of `within`: how many standard errors an interval reaches to either side.
+
+    >>> round(critical(0.95, 1), 2), round(critical(0.95, 10), 3)
+    (12.71, 2.228)
+    """
+    angle, inside = _angles(freedom)
+    return math.sqrt(freedom) * math.tan(float(np.interp(confidence, inside, angle)))
+
+
+# ---- one comparison -------------------------------------------------------------------------------------------------
+
+
+class Spread(NamedTuple):
+    """What a t-interval is made of."""
+
+    mean: float
+    error: float
+    """Standard error of the mean."""
+    freedom: float
+
+
+def mean_of(differences: Scores) -> float:
+    """The mean over tasks of the mean over seeds.
+
+    >>> mean_of([np.array([1.0, 3.0]), np.array([10.0])])
+    6.0
+    """
+    return float(np.mean([values.mean() for values in differences]))
+
+
+def spread_of(differences: Scores) -> Spread | None:
+    """Mean, standard error and degrees of freedom; None where a task has one seed, or where nothing varies at all.
+
+    The variance of the mean over K tasks is Σ sₖ²/nₖ / K²; its degrees of freedom follow Satterthwaite.
+    """
+    if not has_interval(differences):
+        return None
+    parts = np.array([values.var(ddof=1) / len(values) for values in differences])
+    if not parts.sum() > 0.0:
+        return None  # a few equal numbers, such as no success anywhere, do not prove that chance plays no part
+    freedom = parts.sum() ** 2 / sum(part**2 / (len(v) - 1) for part, v in zip(parts, differences, strict=True))
+    return Spread(mean_of(differences), math.sqrt(parts.sum()) / len(differences), float(freedom))
+
+
+def t_interval(differences: Scores, confidence: float = CONFIDENCE) -> Estimate:
+    """The mean difference with Student's interval: right with few seeds where differences are about normal."""
+    found = spread_of(differences)
+    if found is None:
+        return Estimate(mean_of(differences), None, None)
+    reach = critical(confidence, found.freedom) * found.error
+    return Estimate(found.mean, found.mean - reach, found.mean + reach)
+
+
+def p_value(differences: Scores) -> float | None:
+    """Of Student's two-sided test that the mean difference is zero; None where there is no interval."""
+    found = spread_of(differences)
+    return None if found is None else 1.0 - within(found.mean / found.error, found.freedom)
+
+
+def bootstrap(differences: Scores, *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+    """The mean difference with the percentile interval of the stratified bootstrap over pairs of task and seed."""
+    if not has_interval(differences):
+        return Estimate(mean_of(differences), None, None)
+    drawn = resampled(differences, np.random.default_rng(seed), resamples)
+    low, high = interval(np.mean([values.mean(1) for values in drawn], axis=0))
+    return Estimate(mean_of(differences), float(low), float(high))
+
+
+def improved(differences: Scores, *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+    """The probability of improvement over pairs: the share of seeds with a positive difference, averaged over tasks.
+
+    Ties count half. The interval is that of the stratified bootstrap over pairs.
+
+    >>> improved([np.array([1.0, -1.0, 0.0, 2.0])]).value
+    0.625
+    """
+    return bootstrap([(np.sign(values) + 1.0) / 2.0 for values in differences], seed=seed, resamples=resamples)
+
+
+def holm(values: Mapping[Key, float | None]) -> dict[Key, float | None]:
+    """p-values corrected for their number (Holm 1979): the chance of even one false discovery stays below the level.
+
+    The smallest of m is multiplied by m, the next by m - 1, and none may fall below the one before.
+
+    >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+    {'a': 0.03, 'b': 0.06, 'c': 0.06}
+    """
+    known = sorted((value, i, key) for i, (key, value) in enumerate(values.items()) if value is not None)
+    found: dict[Key, float | None] = dict.fromkeys(values)
+    worst = 0.0
+    for place, (value, _, key) in enumerate(known):
+        worst = min(1.0, max(worst, (len(known) - place) * value))
+        found[key] = worst
+    return found
+
+
+# ---- when to stop ---------------------------------------------------------------------------------------------------
+
+LOOKS = (3, 5, 8, 12)
+"""Numbers of seeds at which the question is asked; between them nothing is decided."""
+MARGIN = 5.0
+"""A difference smaller than this does not matter; in points of a normalised score."""
+Verdict = Literal["better", "worse", "no difference that matters", "more seeds", "cannot tell"]
+
+
+class Decision(NamedTuple):
+    """What the sequential rule says of one comparison."""
+
+    verdict: Verdict
+    seeds: int
+    """Pairs that every task has."""
+    wanted: int | None
+    """Seeds to go on to; None where the comparison is over."""
+
+
+def decide(
+    differences: Scores,
+    *,
+    looks: Sequence[int] = LOOKS,
+    margin: float | None = MARGIN,
+    confidence: float = CONFIDENCE,
+) -> Decision:
+    """Whether a comparison is decided, or how many seeds it should go on to.
+
+    The error probability 1 - confidence is shared evenly by the looks (Bonferroni), so that with normal differences the
+    t-intervals of all looks hold the truth together with at least this confidence. A comparison is over as soon as one
+    of them leaves zero, lies within the margin, or belongs to the last look. Only the first seeds up to a look are used,
+    so that peeking between looks changes nothing.
+
+    Args:
+        differences: one array per task, seeds in the same order each time.
+        looks: rising numbers of seeds.
+        margin: differences below it do not matter; None to stop for a difference only.
+        confidence: of all looks together.
+    """
+    seeds = min(map(len, differences), default=0)
+    for look in looks:
+        if seeds < look:
+            return Decision("more seeds", seeds, look)
+        found = t_interval([values[:look] for values in differences], 1.0 - (1.0 - confidence) / len(looks))
+        if found.low is None or found.high is None:
+            continue
+        if found.low > 0.0 or found.high < 0.0:
+            return Decision("better" if found.low > 0.0 else "worse", seeds, None)
+        if margin is not None and -margin < found.low and found.high < margin:
+            return Decision("no difference that matters", seeds, None)
+    return Decision("cannot tell", seeds, None)
