@@ -20,14 +20,16 @@ def test_a_cell_is_mean_and_spread_of_the_last_evaluation(tmp_path):
     for seed, final in enumerate((50.0, 56.0)):
         write_run(tmp_path / f"arb-{seed}", seed=seed, final=final)
     write_run(tmp_path / "naive", strategy="naive", final=40.0)
-    table = score_table(results_of(tmp_path), "iql")
-    ((labels, (naive, arb)),) = table.rows
+    table = score_table(results_of(tmp_path), "iql", "last")
+    ((labels, (before, naive, arb)),) = table.rows
+    assert table.columns == ("pre-trained", "Naive", "ARB")
+    assert (before.n, before.best) == (2, False)
     assert labels == ("hopper-medium-v2",)
     assert (naive.value, naive.spread, naive.n, naive.best) == (40.0, None, 1, False)
     assert (arb.value, arb.spread, arb.n, arb.best) == (53.0, pytest.approx(18**0.5), 2, True)
     text = table.text()
     assert "53.0 ± 4.2 (2)*" in text
-    assert "4,000 updates offline and 10,000 steps online" in text
+    assert "4,000 updates offline and 10,000 steps online; an evaluation has 3 episodes." in text
     assert "one seed has no spread" in text
 
 
@@ -77,7 +79,7 @@ def test_one_run_gives_tables_without_intervals(tmp_path):
     write_run(tmp_path / "only")
     results = results_of(tmp_path)
     assert [table.name for table in tables(results, groups(results))] == [
-        f"{m}-iql" for m in ("last", "best", "area", "drop")
+        f"{m}-iql" for m in ("area", "last", "best", "regret", "drop")
     ]
 
 

@@ -202,10 +202,11 @@ HEAD = "document.querySelector(`[data-table=\"${arguments[0]}\"]`).querySelector
 
 
 def test_tables_sort_at_a_click(page):
+    page.run("document.querySelector('[data-choice=last]').click()")
     for direction in ("descending", "ascending"):
-        page.run(f"{HEAD}.querySelector('button').click()", "last-iql", 3)
-        assert page.run(f"return {HEAD}.getAttribute('aria-sort')", "last-iql", 3) == direction
-        numbers = [float(value) for value in page.run(COLUMN, "last-iql", 3)]
+        page.run(f"{HEAD}.querySelector('button').click()", "last-iql", 4)
+        assert page.run(f"return {HEAD}.getAttribute('aria-sort')", "last-iql", 4) == direction
+        numbers = [float(value) for value in page.run(COLUMN, "last-iql", 4)]
         assert len(numbers) == 2
         assert numbers == sorted(numbers, reverse=direction == "descending")
     page.run(f"{HEAD}.querySelector('button').click()", "last-iql", 0)
@@ -215,9 +216,10 @@ def test_tables_sort_at_a_click(page):
 
 def test_another_measure_can_be_chosen(page):
     assert page.run("return document.querySelector('[data-table=drop-iql]')") is None
+    assert page.run("return document.querySelector('[data-table=area-iql]') !== null")
     page.run("document.querySelector('[data-choice=drop]').click()")
     assert page.run("return document.querySelector('[data-table=drop-iql]') !== null")
-    assert page.run("return document.querySelector('[data-table=last-iql]')") is None
+    assert page.run("return document.querySelector('[data-table=area-iql]')") is None
 
 
 LINES = "return [...new Set([...document.querySelectorAll('#curves polyline')].map((line) => line.dataset.series))]"

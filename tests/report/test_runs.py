@@ -163,4 +163,19 @@ def test_measures_by_hand(tmp_path):
     run = only(tmp_path)
     found = {name: measure.of(run) for name, measure in MEASURES.items()}
     area = ((41 + 30) / 2 + (30 + 60) / 2 + (60 + 50) / 2) / 3
-    assert found == {"last": 50.0, "best": 60.0, "area": pytest.approx(area), "drop": 10.0}
+    assert found == {
+        "area": pytest.approx(area), "last": 50.0, "best": 60.0, "regret": pytest.approx(100.0 - area), "drop": 10.0,
+        "success": None, "pretrained": 40.0,
+    }  # fmt: skip
+
+
+def test_regret_counts_nothing_above_100_and_success_is_a_share(tmp_path):
+    folder = write_run(tmp_path / "run")
+    rows = [("online", 0, 80, 0), ("online", 10, 120, 1), ("online", 20, 90, 1)]
+    lines = [f"{phase},{step},0,0,{score},{success}" for phase, step, score, success in rows]
+    text = "\n".join(["phase,step,episode,return,score,success", *lines, "online,20,1,0,90,0"])
+    (folder / "eval.csv").write_text(text + "\n")
+    run = only(tmp_path)
+    assert MEASURES["regret"].of(run) == pytest.approx((10.0 + 5.0) / 2)
+    assert MEASURES["success"].of(run) == 50.0
+    assert MEASURES["drop"].of(run) is None

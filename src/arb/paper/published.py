@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arb.report.cells import STRATEGIES
-
+STRATEGIES = {"naive": "Naive", "parallel": "Parallel", "top_n": "Top-N", "berb": "BERB", "arb": "ARB"}
+"""The paper's, in its order and spelling."""
 GROUPS: Mapping[str, str] = {
     "random": "Locomotion (r)",
     "medium-replay": "Locomotion (mr)",

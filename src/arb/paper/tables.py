@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from arb.paper import published
-from arb.report.cells import STRATEGIES, Cell, Results, spelt_agent
+from arb.paper.published import STRATEGIES
+from arb.report.cells import Cell, Results, spelt_agent
 from arb.report.comparison import counted_seeds, entry, steps_of
 from arb.report.tables import Entry, Table, with_best
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -104,35 +105,61 @@ class Measure(NamedTuple):
 
 
 def _online(run: Record) -> Floats:
+    """The evaluations after online updates."""
     curve = run.curves["online"]
     return np.asarray(curve.means[curve.steps > 0], float)
 
 
+def _pretrained(run: Record) -> float | None:
+    return float(run.curves["pretrain"].means[-1]) if "pretrain" in run.curves else None
+
+
 def _drop(run: Record) -> float | None:
-    if "pretrain" not in run.curves:
+    before = _pretrained(run)
+    return None if before is None else before - float(_online(run)[0])
+
+
+def _regret(run: Record) -> float | None:
+    if run.reference is None:
         return None
-    return float(run.curves["pretrain"].means[-1] - _online(run)[0])
+    curve = run.curves["online"]
+    return statistics.area(curve.steps, np.maximum(0.0, 100.0 - curve.means))
+
+
+def _success(run: Record) -> float | None:
+    success = run.curves["online"].success
+    return None if success is None else 100.0 * float(success[-1].mean())
 
 
 MEASURES: Mapping[str, Measure] = {
+    "area": Measure(
+        lambda run: statistics.area(run.curves["online"].steps, run.curves["online"].means),
+        "Area under the online curve",
+        "the area under the online learning curve divided by its width, that is, the score at an average step",
+    ),
     "last": Measure(lambda run: float(_online(run)[-1]), "Last evaluation", "the last online evaluation"),
     "best": Measure(
         lambda run: float(_online(run).max()),
         "Best evaluation",
         "the best online evaluation of each seed, chosen afterwards and therefore flattering",
     ),
-    "area": Measure(
-        lambda run: statistics.area(run.curves["online"].steps, run.curves["online"].means),
-        "Area under the learning curve",
-        "the mean height of the online learning curve",
+    "regret": Measure(
+        _regret,
+        "Regret",
+        "how far the online learning curve lies below 100 on average; what is above 100 does not make up for it",
+        lower_is_better=True,
     ),
     "drop": Measure(
         _drop,
-        "Drop after the switch",
-        "the score before the switch minus the first one after online updates; positive if something was lost",
+        "Drop at the offline-to-online switch",
+        "the pre-trained score minus the first one after online updates; positive if the switch cost something",
         lower_is_better=True,
     ),
+    "success": Measure(_success, "Success rate", "the successful episodes of the last online evaluation, in %"),
+    "pretrained": Measure(_pretrained, "Pre-trained", "the last evaluation before fine-tuning"),
 }
+PRIMARY = "area"
+"""Single evaluations swing; the whole curve does so less. Comparisons are decided by it, aggregates made of it."""
 
 
 # ---- telling runs apart ---------------------------------------------------------------------------------------------
@@ -152,6 +179,14 @@ class Results:
     def agents(self) -> list[str]:
         """The agents, in the paper's order."""
         return _ordered({cell.agent for cell in self.cells}, AGENTS)
+
+    def file(self, agent: str) -> str:
+        """An agent's name as a part of file names: it comes from a file, and must not lead elsewhere."""
+        names: list[str] = []
+        for one in self.agents():
+            name = re.sub(r"[^A-Za-z0-9_]+", "-", one)[:60].strip("-") or "agent"
+            names.append(f"{name}-{len(names)}" if name in names else name)
+        return dict(zip(self.agents(), names, strict=True))[agent]
 
     def tasks(self, agent: str) -> list[str]:
         """The tasks of an agent, by name."""
@@ -213,6 +248,10 @@ def _telling_leaves(runs: Sequence[Record]) -> dict[tuple[str, str], list[str]]:
         for leaf in sorted(_differing(group), key=lambda leaf: (_rank(leaf, list(_SHORT)), leaf)):
             if leaf not in chosen and len(_parts(group, [*chosen, leaf])) > len(_parts(group, chosen)):
                 chosen.append(leaf)
+    # A setting that is not replay's own is named for all strategies of an agent, or for none.
+    for (agent, _), chosen in found.items():
+        others = [leaf for (a, _), leaves in found.items() if a == agent for leaf in leaves if leaf not in chosen]
+        chosen += dict.fromkeys(leaf for leaf in others if not leaf.startswith("replay."))
     return found
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.report import statistics
-from arb.report.cells import MEASURES, Cell, Results, spelt_agent
+from arb.report.baseline import paired_tables
+from arb.report.cells import MEASURES, PRIMARY, Cell, Results, spelt_agent
 from arb.report.counting import count
 from arb.report.statistics import Estimate
 from arb.report.tables import Entry, Table, with_best
@@ -27,26 +28,49 @@ def entry(values: Floats) -> Entry:
     return Entry(float(values.mean()), statistics.spread(values), n=len(values))
 
 
-def score_table(results: Results, agent: str, measure: str = "last") -> Table:
-    """Rows are tasks, columns the variants of strategies."""
+def score_table(results: Results, agent: str, measure: str = PRIMARY) -> Table:
+    """Rows are tasks, columns the variants of strategies, after the pre-trained score that they start from."""
     kind, tasks, variants = MEASURES[measure], results.tasks(agent), results.variants(agent)
     units = {task: _unit(results, agent, task) for task in tasks}
     corner = ("task", "unit") if len(set(units.values())) > 1 else ("task",)
     rows = []
+    empty = 0
     for task in tasks:
         cells = [results.cell(task, agent, variant) for variant in variants]
         entries = [entry(cell.values(measure)) if cell else Entry() for cell in cells]
-        rows.append(((task, units[task])[: len(corner)], with_best(entries, kind.lower_is_better)))
-    empty = sum(e.value is None for _, entries in rows for e in entries)
+        empty += sum(e.value is None for e in entries)
+        before = [_pretrained(cells)] if measure in STARTED else []
+        rows.append(((task, units[task])[: len(corner)], (*before, *with_best(entries, kind.lower_is_better))))
+    own = [cell for cell in results.cells if cell.agent == agent]
     notes = [f"Mean ± sample standard deviation over seeds (their number) of {kind.meaning}."]
-    notes.append(f"Runs of {steps_of(cell for cell in results.cells if cell.agent == agent)}.")
+    notes.append(f"Runs of {steps_of(own)}; an evaluation has {episodes_of(own)}.")
     if empty:
         notes.append(f"{empty} of {len(tasks) * len(variants)} cells have no finished run.")
     if any(e.n == 1 for _, entries in rows for e in entries):
         notes.append("A cell of one seed has no spread: nothing is known about its chance.")
     held = {cell.unit for cell in results.cells if cell.agent == agent}
     title = f"{spelt_agent(agent)}: {kind.title.lower()}, {' or '.join(sorted(held))}"
-    return Table(f"{measure}-{agent}", title, corner, tuple(variants), tuple(rows), tuple(notes))
+    columns = (*(["pre-trained"] if measure in STARTED else []), *variants)
+    return Table(f"{measure}-{results.file(agent)}", title, corner, columns, tuple(rows), tuple(notes))
+
+
+STARTED = ("area", "last", "best")
+"""Measures whose tables show the pre-trained score beside them."""
+
+
+def _pretrained(cells: Iterable[Cell | None]) -> Entry:
+    """The score before fine-tuning, which the strategies of a seed share."""
+    by_seed = {
+        run.seed: MEASURES["pretrained"].of(run) for cell in cells if cell and cell.finished for run in cell.runs
+    }
+    return entry(np.array([value for value in by_seed.values() if value is not None], float))
+
+
+def episodes_of(cells: Iterable[Cell]) -> str:
+    """How many episodes an evaluation has."""
+    counts = {len(scores) for cell in cells for run in cell.runs for c in run.curves.values() for scores in c.scores}
+    low, high = min(counts, default=0), max(counts, default=0)
+    return count(low, "episode") if low == high else f"{low} to {high} episodes"
 
 
 def _unit(results: Results, agent: str, task: str) -> str:
@@ -106,6 +130,11 @@ class Group:
         return counted_seeds(len(values) for scores in self.scores.values() for values in scores)
 
     @property
+    def hero(self) -> str:
+        """The variant whose improvement over the others is shown: ARB where it is there, else the last."""
+        return next((variant for variant in self.scores if variant.split()[0] == "ARB"), list(self.scores)[-1])
+
+    @property
     def says_more_than_its_cells(self) -> bool:
         """Whether there is something to compare, and more than one run to put together."""
         runs = max(sum(map(len, scores)) for scores in self.scores.values())
@@ -153,7 +182,7 @@ def _group(agent: str, name: str, cells: Sequence[Cell], order: Sequence[str]) -
     variants = sorted({cell.variant for cell in cells}, key=order.index)
     if not variants:
         return None
-    scores = {(cell.variant, cell.task): cell.values("last") for cell in cells}
+    scores = {(cell.variant, cell.task): cell.values(PRIMARY) for cell in cells}
     tasks = [t for t in sorted({cell.task for cell in cells}) if all((v, t) in scores for v in variants)]
     if len(tasks) == 1:
         name = tasks[0]
@@ -169,11 +198,12 @@ def aggregate_table(group: Group, name: str) -> Table:
         ((variant,), tuple(Entry(found.value, low=found.low, high=found.high) for found in by_name.values()))
         for variant, by_name in computed.items()
     ]
-    notes = [f"Over the last evaluations of {_named(group.tasks)}, {group.seeds} per cell."]
+    notes = [f"Over the areas under the online curves of {_named(group.tasks)}, {group.seeds} per cell."]
     if statistics.has_interval(*group.scores.values()):
         notes.append(
             f"Intervals: {statistics.CONFIDENCE:.0%}, stratified bootstrap over seeds within tasks, "
-            f"{statistics.RESAMPLES:,} resamples; with few seeds they are rather too narrow."
+            f"{statistics.RESAMPLES:,} resamples. With few seeds they are too narrow: those of an IQM of four seeds "
+            "of one task hold the truth in 87% of cases, not 95%. Paired differences have better intervals."
         )
     else:
         notes.append("No intervals where a task has one seed only.")
@@ -204,9 +234,15 @@ def _named(tasks: Sequence[str]) -> str:
 
 def tables(results: Results, together: Sequence[Group]) -> list[Table]:
     """Every table of a report."""
-    found = [score_table(results, agent, measure) for measure in MEASURES for agent in results.agents()]
+    found = [
+        score_table(results, agent, measure)
+        for measure in MEASURES
+        for agent in results.agents()
+        if measure != "pretrained" and any(cell.values(measure).size for cell in results.cells if cell.agent == agent)
+    ]
+    found += paired_tables(results)
     for number, group in enumerate(together, start=1):
-        found.append(aggregate_table(group, f"aggregate-{number}-{group.agent}"))
+        found.append(aggregate_table(group, f"aggregate-{number}-{results.file(group.agent)}"))
         if len(group.scores) > 1:
-            found.append(improvement_table(group, f"improvement-{number}-{group.agent}"))
+            found.append(improvement_table(group, f"improvement-{number}-{results.file(group.agent)}"))
     return found

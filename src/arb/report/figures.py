@@ -40,14 +40,15 @@ def rendered(figure: Figure) -> dict[str, bytes]:
 def figures(results: Results, together: Sequence[Group]) -> Iterator[tuple[str, Figure]]:
     """Every figure of a report, with its name."""
     for agent in results.agents():
-        yield f"curves-{agent}", learning_curves(results, agent)
+        yield f"curves-{results.file(agent)}", learning_curves(results, agent)
         if any(cell.metric("replay.online_share") for cell in results.cells if cell.agent == agent):
-            yield f"online-share-{agent}", online_share(results, agent)
+            yield f"online-share-{results.file(agent)}", online_share(results, agent)
     for number, group in enumerate(together, start=1):
-        yield f"aggregate-{number}-{group.agent}", aggregate_intervals(results, group)
-        yield f"profile-{number}-{group.agent}", performance_profile(results, group)
+        name = f"{number}-{results.file(group.agent)}"
+        yield f"aggregate-{name}", aggregate_intervals(results, group)
+        yield f"profile-{name}", performance_profile(results, group)
         if len(group.scores) > 1:
-            yield f"improvement-{number}-{group.agent}", improvement_intervals(results, group)
+            yield f"improvement-{name}", improvement_intervals(results, group)
 
 
 def styles(results: Results) -> dict[str, dict[str, Any]]:
@@ -154,9 +155,9 @@ def aggregate_intervals(results: Results, group: Group) -> Figure:
 
 
 def improvement_intervals(results: Results, group: Group) -> Figure:
-    """The probability that the last variant, ARB where it is there, improves over each other one."""
+    """The probability that one variant, ARB where it is there, improves over each other one."""
     style = styles(results)
-    hero = list(group.scores)[-1]
+    hero = group.hero
     found = {other: value for (one, other), value in group.improvements.items() if one == hero}
     figure = Figure(figsize=(6.0, 0.42 * len(found) + 1.5), layout="constrained")
     axes = figure.subplots()

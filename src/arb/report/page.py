@@ -79,8 +79,8 @@ def page(results: Results, together: Sequence[Group], made: Sequence[Table], tit
 
 
 def text(results: Results, made: Sequence[Table]) -> str:
-    """The last evaluations and the aggregates of all agents, their curves, and what is lacking."""
-    chosen = [table.text() for table in made if table.name.startswith(("last-", "aggregate-"))]
+    """Areas, last evaluations and differences to naive replay of all agents, their curves, and what is lacking."""
+    chosen = [table.text() for table in made if table.name.startswith(("area-", "last-", "paired-naive-1-"))]
     return "\n".join(part for part in [*chosen, curves(results), lacking(results.runs)] if part)
 
 
@@ -99,6 +99,10 @@ def lacking(runs: Records, most: int = 10) -> str:
 
 def write_files(out: Path, content: Mapping[str, bytes], listing: str | None = None) -> tuple[Path, ...]:
     """Write files below a folder, each under another name first; with a listing, remove what an older one names."""
+    refuse_file(out)
+    for folder in {out, *((out / name).parent for name in content)}:
+        if folder.is_symlink():
+            raise DataError(f"{folder} is a symbolic link: choose another folder with --out")
     written = tuple(out / name for name in content)
     before = _listed(out / listing) if listing else []
     names = json.dumps(sorted(content), indent=1).encode()
@@ -113,8 +117,10 @@ def write_files(out: Path, content: Mapping[str, bytes], listing: str | None = N
 
 def _listed(path: Path) -> list[str]:
     try:
-        names = json.loads(path.read_text())
-    except (OSError, ValueError):
+        names = json.loads(path.read_text()) if path.is_file() and path.stat().st_size < 2**24 else []
+    except (OSError, ValueError, RecursionError):
         return []
-    inside = re.compile(r"(tables|figures)/[^/]+")
-    return [name for name in names if isinstance(name, str) and inside.fullmatch(name)]
+    inside = re.compile(r"(tables|figures)/[A-Za-z0-9_-]+\.[a-z]+")
+    return (
+        [name for name in names if isinstance(name, str) and inside.fullmatch(name)] if isinstance(names, list) else []
+    )

@@ -64,7 +64,11 @@ def page_data(results: Results, together: Sequence[Group], tables: Sequence[Tabl
         "facts": _facts(results),
         "variants": variants,
         "agents": [{"id": a, "name": spelt_agent(a), "tasks": results.tasks(a)} for a in results.agents()],
-        "measures": [{"id": name, "title": kind.title} for name, kind in MEASURES.items()],
+        "measures": [
+            {"id": name, "title": kind.title}
+            for name, kind in MEASURES.items()
+            if any(table.name.startswith(f"{name}-") for table in tables)
+        ],
         "meanings": MEANINGS,
         "tables": [_table(table) for table in tables],
         "cells": [_cell(cell) for cell in results.cells],
@@ -112,10 +116,10 @@ def _facts(results: Results) -> list[tuple[str, str]]:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    measure = next((name for name in MEASURES if table.name.startswith(f"{name}-")), None)
+    kind = table.name.partition("-")[0]
     rows = [{"labels": labels, "entries": [_entry(e) for e in entries]} for labels, entries in table.rows]
     return {
-        "name": table.name, "measure": measure, "title": table.title, "corner": table.corner,
+        "name": table.name, "kind": kind, "title": table.title, "marked": table.marked, "corner": table.corner,
         "columns": table.columns, "rows": rows, "notes": table.notes,
     }  # fmt: skip
 
@@ -173,7 +177,7 @@ def _group(group: Group) -> dict[str, Any]:
         name: [{"variant": variant, **found[name]._asdict()} for variant, found in computed.items()]
         for name in next(iter(computed.values()))
     }
-    hero = list(group.scores)[-1]
+    hero = group.hero
     better = [
         {"variant": other, **found._asdict()} for (one, other), found in group.improvements.items() if one == hero
     ]
@@ -184,7 +188,7 @@ def _group(group: Group) -> dict[str, Any]:
         low, high = (_numbers(side) for side in band) if band else (None, None)
         y = _numbers(statistics.profile(scores, thresholds))
         profile.append({"variant": variant, "x": _numbers(thresholds), "y": y, "low": low, "high": high})
-    about = f"{', '.join(group.tasks)}; {group.seeds} per cell, last evaluations."
+    about = f"{', '.join(group.tasks)}; {group.seeds} per cell, areas under the online curves."
     return {
         "agent": spelt_agent(group.agent), "name": group.name, "about": about, "normalised": group.normalised,
         "aggregates": by_statistic, "hero": hero, "improvements": better, "profile": profile,

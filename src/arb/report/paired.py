@@ -26,7 +26,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @lru_cache(maxsize=256)
 def _angles(freedom: float) -> tuple[Floats, Floats]:
-    """Angles from 0 to π/2 and P(|T| ≤ √ν·tan(angle)): with T = √ν·tan θ the density of θ is proportional to cos^(ν-1) θ."""
+    """Angles, and P(|T| ≤ √ν·tan(angle)) each: if T = √ν·tan θ, the density of θ is proportional to cos^(ν-1) θ."""
     widest = min(math.pi / 2, 40.0 / math.sqrt(freedom))  # beyond that there is no mass that a float could hold
     angle = np.linspace(0.0, widest, 4_001)
     density = np.cos(angle) ** (freedom - 1.0)
@@ -170,8 +170,8 @@ def decide(
 
     The error probability 1 - confidence is shared evenly by the looks (Bonferroni), so that with normal differences the
     t-intervals of all looks hold the truth together with at least this confidence. A comparison is over as soon as one
-    of them leaves zero, lies within the margin, or belongs to the last look. Only the first seeds up to a look are used,
-    so that peeking between looks changes nothing.
+    of them leaves zero, lies within the margin, or belongs to the last look. A look uses the first seeds up to its own
+    number, so that peeking between looks changes nothing.
 
     Args:
         differences: one array per task, seeds in the same order each time.

@@ -51,6 +51,12 @@ class Table:
     rows: tuple[tuple[tuple[str, ...], tuple[Entry, ...]], ...]
     """Labels and entries."""
     notes: tuple[str, ...] = ()
+    marked: str = "best of its row"
+    """What a star, or bold type, means."""
+
+    @property
+    def _legend(self) -> str:
+        return self.marked if any(e.best for _, entries in self.rows for e in entries) else ""
 
     def text(self) -> str:
         """For a terminal; the best of a row has a star."""
@@ -64,7 +70,7 @@ class Table:
             for line in grid
         ]
         rule = "─" * max(map(len, lines))
-        star = ("* best of its row",) if any(e.best for _, entries in self.rows for e in entries) else ()
+        star = (f"* {self._legend}",) if self._legend else ()
         notes = [f"  {note}" for note in (*star, *self.notes)]
         body = [lines[0], rule, *lines[1:]]
         return "\n".join([self.title, *(line.rstrip() for line in body), *notes]) + "\n"
@@ -73,7 +79,7 @@ class Table:
         """For a README; the best of a row is bold."""
 
         def escaped(text: str) -> str:
-            return re.sub(r"([\\|*_<>`\[\]])", r"\\\1", text)
+            return re.sub(r"([\\|*_<>`\[\]])", r"\\\1", _one_line(text))
 
         head = [*self.corner, *self.columns]
         lines = [f"**{escaped(self.title)}**", "", _piped(map(escaped, head))]
@@ -81,7 +87,8 @@ class Table:
         for labels, entries in self.rows:
             numbers = [f"**{escaped(e.shown())}**" if e.best else escaped(e.shown()) for e in entries]
             lines.append(_piped([*map(escaped, labels), *numbers]))
-        return "\n".join([*lines, "", *(f"{escaped(note)}  " for note in self.notes)]) + "\n"
+        notes = (f"Bold: {self._legend}.", *self.notes) if self._legend else self.notes
+        return "\n".join([*lines, "", *(f"{escaped(note)}  " for note in notes)]) + "\n"
 
     def latex(self) -> str:
         """For a paper (booktabs); the best of a row is bold."""
@@ -91,7 +98,8 @@ class Table:
             return rf"\textbf{{{text}}}" if entry.best else text
 
         layout = "l" * len(self.corner) + "r" * len(self.columns)
-        lines = [rf"% {_one_line(note)}" for note in (self.title, *self.notes)]
+        bold = (f"Bold: {self._legend}.",) if self._legend else ()
+        lines = [rf"% {_one_line(note)}" for note in (self.title, *bold, *self.notes)]
         lines += [rf"\begin{{tabular}}{{{layout}}}", r"\toprule"]
         lines += [" & ".join(map(_tex, (*self.corner, *self.columns))) + r" \\", r"\midrule"]
         lines += [" & ".join([*map(_tex, labels), *map(number, entries)]) + r" \\" for labels, entries in self.rows]
@@ -105,7 +113,7 @@ class Table:
         for labels, entries in self.rows:
             for name, e in zip(self.columns, entries, strict=True):
                 numbers = ["" if x is None else x for x in (e.value, e.spread, e.low, e.high, e.n)]
-                writer.writerow([*labels, name, *numbers, int(e.best), e.mark])
+                writer.writerow([*map(_harmless, labels), _harmless(name), *numbers, int(e.best), e.mark])
         return text.getvalue()
 
     def files(self) -> dict[str, str]:
@@ -117,9 +125,9 @@ class Table:
 
 
 def with_best(entries: Sequence[Entry], lowest: bool = False) -> tuple[Entry, ...]:
-    """Mark the best of a row as it is shown, ties included; a row with a single number has no best."""
+    """Mark the best of a row as it is shown, ties included; where all are equal, or one is alone, none is best."""
     shown = {i: round(e.value, e.digits) for i, e in enumerate(entries) if e.value is not None}
-    if len(shown) < 2:
+    if len(set(shown.values())) < 2:
         return tuple(entries)
     best = (min if lowest else max)(shown.values())
     return tuple(replace(e, best=True) if shown.get(i) == best else e for i, e in enumerate(entries))
@@ -138,6 +146,11 @@ _TEX = {
 
 def _tex(text: str) -> str:
     return "".join(_TEX.get(letter, letter) for letter in _one_line(text))
+
+
+def _harmless(text: str) -> str:
+    """Text that a spreadsheet does not take for a formula."""
+    return "'" + text if text[:1] in tuple("=+-@\t\r") else text
 
 
 def _one_line(text: str) -> str:

@@ -208,11 +208,22 @@ function widest(texts) {
   return Math.max(...texts.map((text) => pen.measureText(text).width));
 }
 
+// A text that is shortened in the middle until it fits.
+function fitting(text, width) {
+  for (let keep = text.length; keep > 4; keep -= 1) {
+    const shown = keep === text.length ? text : `${text.slice(0, Math.ceil(keep / 2))}…${text.slice(-Math.floor(keep / 2))}`;
+    if (widest([shown]) <= width) return shown;
+  }
+  return text.slice(0, 4);
+}
+
 // rows: [{ name, colour, value, low, high }]; a number without interval is a mark alone
 function intervals(rows, { label, range, middle, digits = 1 }) {
   const spelt = rows.map((row) =>
     row.value.toFixed(digits) + (row.low === null ? "" : ` [${row.low.toFixed(digits)}, ${row.high.toFixed(digits)}]`));
-  const [width, step, left] = [520, 30, 130];
+  const [width, step] = [520, 30];
+  const names = rows.map((row) => fitting(row.name, 210));
+  const left = Math.max(110, widest(names) + 16); // names end before the bars begin, and are never cut off at the left
   const right = width - Math.max(112, widest(spelt)) - 12; // bars end before the numbers begin
   const height = rows.length * step + 30;
   const [low, high] = range || extent(rows.flatMap((row) => [row.value, row.low, row.high]));
@@ -228,7 +239,7 @@ function intervals(rows, { label, range, middle, digits = 1 }) {
   }
   rows.forEach((row, i) => {
     const at = i * step + step / 2 + 4;
-    svg.append(drawn("text", { x: left - 12, y: at + 4, "text-anchor": "end", text: row.name }));
+    svg.append(drawn("text", { x: left - 12, y: at + 4, "text-anchor": "end", text: names[i] }));
     if (row.low !== null) {
       svg.append(drawn("rect", { x: x(row.low), y: at - 6, width: Math.max(1, x(row.high) - x(row.low)), height: 12, rx: 3,
         fill: tone(row.colour), opacity: 0.35 }));

@@ -103,7 +103,8 @@ function table(spec) {
   const made = element("table", { "data-table": spec.name }, element("thead", {}, element("tr", {}, ...heads)), body);
   return element("div", { class: "card" }, element("h3", { text: spec.title }),
     element("div", { class: "scroll" }, made),
-    element("ul", { class: "notes" }, ...spec.notes.map((text) => element("li", { text }))));
+    element("ul", { class: "notes" }, ...(spec.rows.some((row) => row.entries.some((one) => one.best))
+      ? [`Marked: ${spec.marked}.`] : []).concat(spec.notes).map((text) => element("li", { text }))));
 }
 
 function entry(item) {
@@ -117,10 +118,12 @@ function sort(body, heads, column) {
   const falling = heads[column].getAttribute("aria-sort") !== "descending";
   heads.forEach((head, i) => head.setAttribute("aria-sort", i === column ? (falling ? "descending" : "ascending") : "none"));
   const value = (row) => row.children[column].dataset.value ?? row.children[column].textContent;
+  const amount = (text) => Number(text.replaceAll(",", "").replace(/%$/, "")); // 1,200 and 12% are numbers too
+  const numeric = [...body.children].every((row) => value(row) === "" || !Number.isNaN(amount(value(row))));
   const compare = (a, b) => {
     if (a === "" || b === "") return (a === "") - (b === ""); // cells without a number stay last
-    const numeric = !Number.isNaN(Number(a)) && !Number.isNaN(Number(b));
-    return (numeric ? Number(a) - Number(b) : a.localeCompare(b)) * (falling ? -1 : 1);
+    const order = numeric ? amount(a) - amount(b) : a.localeCompare(b, "en", { numeric: true });
+    return order * (falling ? -1 : 1);
   };
   body.append(...[...body.children].sort((a, b) => compare(value(a), value(b))));
 }
@@ -148,10 +151,18 @@ function scores() {
   const block = section("scores", "Scores", "One row per task, one column per strategy. The best of a row is marked; a " +
     "small difference between few seeds may be chance.");
   const holder = element("div");
-  const show = (measure) => holder.replaceChildren(...data.tables.filter((one) => one.measure === measure).map(table));
+  const show = (measure) => holder.replaceChildren(...data.tables.filter((one) => one.kind === measure).map(table));
+  if (!data.measures.length) return block.append(element("p", { class: "note", text: "No run is finished yet." }));
   block.append(element("div", { class: "controls" },
-    choice("What to show", data.measures.map((one) => [one.id, one.title]), "last", show)), holder);
-  show("last");
+    choice("What to show", data.measures.map((one) => [one.id, one.title]), data.measures[0].id, show)), holder);
+  show(data.measures[0].id);
+}
+
+function differences() {
+  const found = data.tables.filter((one) => one.kind === "paired");
+  if (!found.length) return;
+  section("paired", "Paired differences", "Strategies of one seed start from the same pre-trained agent, so a run is " +
+    "compared with the baseline's run of the same seed. The area under the online curve decides.").append(...found.map(table));
 }
 
 function series(cell, parts) {
@@ -220,7 +231,7 @@ function aggregates() {
       element("p", { class: "say", text: group.about }), holder);
   }
   block.append(element("details", {}, element("summary", { text: "The numbers as tables" }),
-    ...data.tables.filter((one) => one.measure === null).map(table)));
+    ...data.tables.filter((one) => ["aggregate", "improvement"].includes(one.kind)).map(table)));
 }
 
 function replay() {
@@ -292,5 +303,5 @@ function folders() {
 }
 
 opening();
-if (data.cells.length) { scores(); curves(); aggregates(); replay(); settings(); }
+if (data.cells.length) { scores(); differences(); curves(); aggregates(); replay(); settings(); }
 folders();
