@@ -24,7 +24,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from arb.agents import IQL, PEX, CalQL, FamO2O, learn
 from arb.algorithms import agent_settings
-from arb.buffer.batch import Batch
+from arb.buffer.storage import Batch
 from arb.tasks import FAMILIES
 from rivals import TorchCalQL, TorchIQL
 

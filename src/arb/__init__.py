@@ -7,12 +7,12 @@ which are imported when they are first named: `arb.envs.make(...)`, `arb.adapter
 import importlib
 from typing import TYPE_CHECKING
 
-from arb.buffer.batch import Batch
+from arb.buffer.episodes import keep_best
 from arb.buffer.likelihood import categorical_score, gaussian_score, tanh_gaussian_score
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Mixed, Sampler, Uniform
-from arb.buffer.selection import keep_best
+from arb.buffer.storage import Batch
 from arb.buffer.sumtree import SumTree
 from arb.errors import DataError
 

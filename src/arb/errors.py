@@ -31,7 +31,7 @@ def refuse_non_finite(name: str, column: Array, first_row: int = 0) -> None:
 def refuse_out_of_bounds(name: str, action: Array, low: Array, high: Array) -> None:
     """Raise a `DataError` that names the first row whose action leaves its bounds."""
     outside = (action < low) | (action > high)
-    if not outside.any():
+    if not np.count_nonzero(outside):
         return
     row = int(np.flatnonzero(outside.reshape(len(action), -1).any(1))[0])
     raise DataError(

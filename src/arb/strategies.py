@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
+from arb.buffer.episodes import Filter, keep_best
 from arb.buffer.likelihood import Likelihood
 from arb.buffer.onpolicy import EFFECTIVE, Level, OnPolicy
 from arb.buffer.samplers import Mixed, Sampler, Uniform
-from arb.buffer.selection import Filter, keep_best
 from arb.buffer.temperature import Temperature, Unit
 from arb.errors import DataError, near
 from arb.plugins import is_plug_in, label_of, plug_in

@@ -75,8 +75,7 @@ def _situations(make: MakeSampler, seed: int) -> Iterator[tuple[str, Sampler]]:
 
     def step(sampler: Sampler, *envs: int, times: int = 1, ends: int = 10**9) -> None:
         for t in range(times):
-            begins = np.array([sampler.ledger.open_run(env) < 0 for env in envs])
-            sampler.insert(sampler.ledger.append(list(envs), begins, online=True)[0])
+            sampler.insert(sampler.ledger.append(envs, online=True)[0])
             if (t + 1) % ends == 0:
                 for env in envs:
                     sampler.ledger.close(env)
@@ -138,8 +137,7 @@ def _check_frequencies(sampler: Sampler, draws: int, seed: int) -> None:
 
 
 def _check_restored(make: MakeSampler, sampler: Sampler, seed: int) -> None:
-    ledger = Ledger(sampler.ledger.capacity)
-    ledger.restore(sampler.ledger.state())
+    ledger = Ledger.from_state(sampler.ledger.capacity, sampler.ledger.state())
     twin = make()
     twin.bind(ledger)
     twin.restore(sampler.state())

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from arb import Mixed, OnPolicy, Uniform
+from arb import DataError, Mixed, OnPolicy, Uniform
 from arb.adapters.cleanrl import ReplayBuffer
 from tests.adapters.steps import dataset, numbered, play
 from tests.adapters.strategies import learned_ratio
@@ -65,19 +65,40 @@ def test_time_limits_that_older_scripts_call_done(handled, ends):
 
 @pytest.mark.parametrize("name", ["final_obs", "final_observation"])
 def test_gymnasium_infos_end_trajectories_of_scripts_that_hand_over_terminations(name):
-    rb = make(n_envs=2, handle_timeout_termination=False)
+    rb = make(n_envs=2, handle_timeout_termination=False, autoreset="same_step")
     for obs, after, action, reward, over, _ in play(2, 10):
-        infos = {name: np.array([None, None]), f"_{name}": over} if over.any() else {}
-        rb.add(obs, after, action, reward, np.zeros(2, bool), infos)
+        infos = {name: list(after), f"_{name}": over} if over.any() else {}
+        reset = np.where(over[:, None], -1.0, after)  # what the environment returns, if the script leaves it there
+        rb.add(obs, reset, action, reward, np.zeros(2, bool), infos)
     assert rb.stats()["trajectories"] == 4
     assert not rb.sample(200).dones.any()
+    assert (rb.sample(200).next_observations >= 0.0).all()
+
+
+@pytest.mark.parametrize("mode", [{}, {"autoreset": "next_step"}])
+def test_ends_that_nothing_tells_are_refused(mode):
+    obs, after, action, reward, _, _ = play(1, 1)[0]
+    with pytest.raises(DataError, match=r"autoreset=envs.*rb.add\(..., truncations=truncations\)"):
+        make(**mode).add(obs, after, action, reward, [False], {})
+
+
+def test_returns_over_several_steps_have_their_discounts():
+    rb = make(sampler=Uniform())
+    for step in play(1, 10):  # ends at 4, cut off at 9
+        rb.add(*step)
+    data = rb.sample(300, n_step=3)
+    left = 5 - data.observations[:, 0].astype(int) % 5
+    steps = np.minimum(left, 3)
+    on = data.dones[:, 0] == 0.0
+    np.testing.assert_allclose(data.discounts[on, 0], 0.99 ** steps[on], rtol=1e-6)
+    assert (data.dones[:, 0] == ((data.observations[:, 0] < 5) & (left <= 3))).all()
 
 
 def test_truncations_and_resets_may_be_said_outright():
     rb = make()
     obs, after, action, reward, _, _ = play(1, 1)[0]
     rb.add(obs, after, action, reward, [False], {}, truncations=[True])
-    rb.add(after, obs, action, reward, [False], {}, valid=[False])
+    rb.add(after, obs, action, reward, [False], {}, truncations=[False], valid=[False])
     rb.add(obs, after, action, reward, [False], {}, truncations=[True])
     assert (len(rb), rb.stats()["trajectories"]) == (2, 2)
 

@@ -147,8 +147,7 @@ def test_ring_wraps_through_trajectories_of_several_environments(past, storage):
         buffer.extend(data.reshape(-1))
         sampler.refresh(actor, buffer)
     ledger = sampler.rows.ledger
-    index, _ = ledger.trajectory_index()
-    trajectory = index[ledger.run[:700]]
+    trajectory = ledger.trajectory[:700]
     pairs = set(zip(trajectory.tolist(), buffer[:]["collector", "traj_ids"].tolist(), strict=True))
     assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
     assert ledger.is_online(np.arange(700)).all()

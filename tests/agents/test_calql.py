@@ -26,7 +26,7 @@ from arb.agents.calql import (
 )
 from arb.agents.iql import td_target
 from arb.agents.policies import Draws
-from arb.buffer.batch import Batch
+from arb.buffer.storage import Batch
 from arb.errors import DataError
 from tests.agents.conftest import random_batches, twin, updated
 

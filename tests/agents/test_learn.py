@@ -26,7 +26,7 @@ from arb.agents import (
     on_host,
     scores,
 )
-from arb.buffer.batch import Batch
+from arb.buffer.storage import Batch
 from arb.errors import DataError
 from tests.agents.conftest import random_batches, updated
 

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from arb import ReplayBuffer, Uniform
-from arb.buffer.borders import differs, episode_ends
 from arb.buffer.dataset import check_dataset
+from arb.buffer.episodes import differs, episode_ends
 
 
 def walk(*starts, length=5):
@@ -90,7 +90,7 @@ def test_images_and_dicts_differ_in_any_value():
 
 
 def test_an_unknown_rule_is_refused():
-    with pytest.raises(ValueError, match='"resets" or "terminals"'):
+    with pytest.raises(ValueError, match="'resets' or 'terminals'"):
         ends(walk(0.0), "done")
 
 

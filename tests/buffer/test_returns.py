@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arb.buffer.returns import return_to_go
+from arb.buffer.episodes import return_to_go
 
 
 def by_loop(reward, stop, gamma):

@@ -16,8 +16,8 @@ def test_streams_make_trajectories_by_hand():
     assert rows.extend([2, 1])[0].tolist() == [0, 1, 2]
     assert rows.append([0, 1], ends=[False, True])[0].tolist() == [3, 4]
     assert rows.append([0, 1], ends=[True, False])[0].tolist() == [5, 6]
-    trajectory = rows.ledger.table["trajectory"][rows.ledger.run[:7]].tolist()
-    assert trajectory == [0, 0, 1, 2, 3, 2, 4]
+    assert rows.ledger.trajectory[:7].tolist() == [0, 0, 1, 2, 3, 2, 4]
+    assert rows.ledger.following[:7].tolist() == [1, -1, -1, 5, -1, -1, -1]
     assert rows.ledger.is_online(np.arange(7)).tolist() == [False] * 3 + [True] * 4
     assert rows.close(1).tolist() == [6]
     assert rows.close(1).tolist() == []
@@ -99,7 +99,7 @@ def test_a_refresh_that_is_forgotten_is_called_for_once(monkeypatch):
 
 def test_a_state_of_another_strategy_is_refused():
     rows = Rows(5, Uniform())
-    with pytest.raises(DataError, match="sampler OnPolicy, this one has Uniform"):
+    with pytest.raises(DataError, match=r"sampler OnPolicy\(.*\), this one has Uniform\(\)"):
         rows.restore(*Rows(5, OnPolicy()).state())
 
 
@@ -112,20 +112,20 @@ def test_empty_rows_say_so(call):
 WRONG = {
     "float capacity": (
         lambda: Rows(1e6),
-        TypeError,
-        "capacity must be a whole number of rows, got 1000000.0: write 1000000",
+        DataError,
+        "capacity must be a whole number, got 1000000.0: write 1000000",
     ),
-    "no capacity": (lambda: Rows(0), DataError, "capacity must be at least 1 row, got 0"),
-    "word as sampler": (lambda: Rows(5, "arb"), TypeError, r"must be a strategy, such as arb.OnPolicy.*got 'arb'"),
-    "class as sampler": (lambda: Rows(5, OnPolicy), TypeError, r"class OnPolicy: make one of it, OnPolicy\(\)"),
+    "no capacity": (lambda: Rows(0), DataError, "capacity must be at least 1, got 0"),
+    "word as sampler": (lambda: Rows(5, "arb"), DataError, r"must be a strategy, such as arb.OnPolicy.*got 'arb'"),
+    "class as sampler": (lambda: Rows(5, OnPolicy), DataError, r"class OnPolicy: make one of it, OnPolicy\(\)"),
     "float batch": (
         lambda: one_row().draw(256.0),
-        TypeError,
-        "a batch must be a whole number of rows, got 256.0: write",
+        DataError,
+        "a batch must be a whole number, got 256.0: write",
     ),
-    "half a batch": (lambda: one_row().draw((2, 0.5)), TypeError, "whole number of rows, got 0.5$"),
-    "negative batch": (lambda: one_row().draw(-1), DataError, "a batch must be at least 1 row, got -1"),
-    "empty batch": (lambda: one_row().draw((4, 0)), DataError, "a batch must be at least 1 row, got 0"),
+    "half a batch": (lambda: one_row().draw((2, 0.5)), DataError, "whole number, got 0.5$"),
+    "negative batch": (lambda: one_row().draw(-1), DataError, "a batch must be at least 1, got -1"),
+    "empty batch": (lambda: one_row().draw((4, 0)), DataError, "a batch must be at least 1, got 0"),
 }
 
 

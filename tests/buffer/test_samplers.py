@@ -98,8 +98,8 @@ def weighed(sampler, scores):
     return sampler
 
 
-def step(sampler, *, begins):
-    sampler.insert(sampler.ledger.append([0], np.array([begins]), online=True)[0])
+def step(sampler):
+    sampler.insert(sampler.ledger.append([0], online=True)[0])
 
 
 def test_arb_by_hand():
@@ -117,7 +117,7 @@ def test_arb_transitions_by_hand():
 
 def test_new_rows_get_the_largest_weight():
     sampler = weighed(bound(OnPolicy(0.5), 10, 2, 2), [-1.0, -1.0, -9.0, -9.0])
-    step(sampler, begins=True)
+    step(sampler)
     p = sampler.probabilities()
     assert p[4] == pytest.approx(p[0])
     assert p[4] == p.max()
@@ -127,20 +127,20 @@ def test_new_rows_get_the_largest_weight():
 def test_new_rows_get_the_largest_weight_of_a_living_row():
     # weights 1, e^-2, e^-4 in that order of age; four new rows overwrite the two of weight 1 and two of weight e^-2
     sampler = weighed(bound(OnPolicy(0.5), 8, 2, 3, 3), [-1.0] * 2 + [-2.0] * 3 + [-3.0] * 3)
-    for t in range(4):
-        step(sampler, begins=t == 0)
+    for _ in range(4):
+        step(sampler)
     e = np.exp(-2.0)
     np.testing.assert_allclose(sampler.probabilities() * (5 + 3 * e), [1, 1, 1, 1, 1, e, e, e], rtol=1e-12)
     for _ in range(2):  # now the row of weight e^-2 is gone as well, and one of weight e^-4
-        step(sampler, begins=False)
+        step(sampler)
     np.testing.assert_allclose(sampler.probabilities(), np.full(8, 1 / 8), rtol=1e-12)
 
 
 def test_draws_do_not_wait_for_rows_that_are_gone():
     # the overwritten rows had e^500 times the weight of all others: drawing until another row comes would never end
     sampler = weighed(bound(OnPolicy(0.02), 10, 5, 5), [-1.0] * 5 + [-11.0] * 5)
-    for t in range(6):
-        step(sampler, begins=t == 0)
+    for _ in range(6):
+        step(sampler)
     np.testing.assert_allclose(sampler.probabilities(), np.full(10, 0.1), rtol=1e-12)
     assert set(sampler.draw(np.random.default_rng(0), (1000,)).tolist()) == set(range(10))
 
@@ -171,11 +171,11 @@ def test_a_sampler_is_shown_in_one_line(sampler, shown):
 def test_an_unfinished_episode_counts_with_its_prefix():
     sampler = bound(OnPolicy(1.0), 10, 1)
     for _ in range(2):
-        step(sampler, begins=sampler.ledger.open_run(0) < 0)
+        step(sampler)
     weighed(sampler, [-1.0, -2.0, -4.0])
     p = sampler.probabilities()
     assert p[1] / p[0] == pytest.approx(np.exp(-2.0))
-    step(sampler, begins=False)
+    step(sampler)
     weighed(sampler, [-1.0, -2.0, -4.0, -6.0])
     assert sampler.probabilities()[1] / sampler.probabilities()[0] == pytest.approx(np.exp(-3.0))
 
@@ -194,7 +194,9 @@ def test_mixed_batches_have_exact_counts():
 def test_mixed_without_offline_rows_left():
     buffer = ReplayBuffer(4, Mixed(0.5), seed=0)
     buffer.load(dataset(4))
-    for _ in range(4):
+    with pytest.warns(UserWarning, match="online steps overwrite offline rows from now on: a capacity above 4"):
+        buffer.add(np.zeros(1), np.zeros(1), 0.0, np.zeros(1), terminated=True)
+    for _ in range(3):
         buffer.add(np.zeros(1), np.zeros(1), 0.0, np.zeros(1), terminated=True)
     assert buffer.ledger.is_online(buffer.draw(64)).all()
 

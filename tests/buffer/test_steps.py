@@ -12,7 +12,7 @@ BAD = {
     "no reward": ({"reward": None}, "reward has a value that is not finite"),
     "longer next_obs": ({"next_obs": np.ones(4)}, r"next_obs has shape \(4,\) per step, but the buffer holds \(3,\)"),
     "one next_obs": ({"next_obs": np.ones(1)}, r"next_obs has shape \(1,\)"),
-    "complex next_obs": ({"next_obs": np.ones(3, complex)}, "next_obs has dtype complex128"),
+    "complex next_obs": ({"next_obs": np.ones(3, complex)}, "next_obs must hold numbers, got dtype complex128"),
     "nan in next_obs": ({"next_obs": np.full(3, np.nan)}, "next_obs has a value that is not finite"),
     "no next_obs": ({"next_obs": None}, "next_obs must hold numbers"),
     "dict as next_obs": ({"next_obs": {"a": np.ones(3)}}, "next_obs"),

@@ -1,6 +1,7 @@
 """λ as solved for an effective sample size."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -207,7 +208,7 @@ def test_a_collapse_is_prevented_by_a_floor():
 @pytest.mark.parametrize("level", ["trajectory", "transition"])
 def test_saving_keeps_temperature_and_draws(level, tmp_path):
     def buffer():
-        made = ReplayBuffer(80, OnPolicy("auto", effective=0.3, level=level), seed=5)
+        made = ReplayBuffer(80, OnPolicy("auto", effective=0.3, level=level), seed=5, autoreset="disabled")
         made.load({
             "observations": np.arange(60.0)[:, None], "actions": np.zeros((60, 1)), "rewards": np.zeros(60),
             "terminals": np.arange(60) % 7 == 6,
@@ -216,6 +217,7 @@ def test_saving_keeps_temperature_and_draws(level, tmp_path):
 
     saved, other = buffer(), buffer()
     saved.refresh(lambda obs, action: -0.1 * obs[:, 0])
+    warnings.filterwarnings("ignore", "the buffer is full")
     for x in range(30):  # through the end of the ring
         saved.add([x], [0.0], 0.0, [x + 1], terminated=x % 4 == 3)
     saved.draw(100)

@@ -7,7 +7,7 @@ from arb import OnPolicy, ReplayBuffer
 
 
 def test_one_thread_adds_while_another_samples_and_refreshes():
-    buffer = ReplayBuffer(500, OnPolicy("auto"), seed=0)
+    buffer = ReplayBuffer(500, OnPolicy("auto"), seed=0, autoreset="disabled")
     stop, errors = threading.Event(), []
 
     def collect():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from arb.buffer.dataset import check_dataset
-from arb.buffer.trajectories import usable_trajectories
+from arb.buffer.episodes import usable_trajectories
 
 
 def test_next_obs_is_the_next_row_and_at_the_end_the_final_observation():

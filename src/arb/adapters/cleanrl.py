@@ -1,9 +1,9 @@
 """A replay buffer in the shape that CleanRL's scripts and their many descendants use, without importing any host.
 
 rb = ReplayBuffer(args.buffer_size, envs.single_observation_space, envs.single_action_space, device,
-                  n_envs=args.num_envs, handle_timeout_termination=False, sampler=OnPolicy(0.5), seed=args.seed)
+                  n_envs=args.num_envs, handle_timeout_termination=False, sampler=OnPolicy("auto"), autoreset=envs)
 rb.load(dataset)
-rb.add(obs, real_next_obs, actions, rewards, terminations, infos)
+rb.add(obs, real_next_obs, actions, rewards, terminations, infos, truncations=truncations)
 rb.refresh(actor)
 data = rb.sample(args.batch_size)
 """
@@ -18,15 +18,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arb.adapters.seeding import seed_sequence
-from arb.buffer.batch import Obs
-from arb.buffer.borders import Rule
+from arb.buffer.dataset import Obs
+from arb.buffer.episodes import Rule
 from arb.buffer.likelihood import Likelihood, categorical_score, tanh_gaussian_score
 from arb.buffer.replay import Loaded
 from arb.buffer.replay import ReplayBuffer as OurBuffer
 from arb.buffer.samplers import Sampler
+from arb.buffer.steps import autoreset_mode, ended_in, with_final_obs
+from arb.errors import DataError
 
 Infos = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """What came with a step: one dict for all environments (Gymnasium), or one each (older scripts)."""
+
+
+_UNKNOWN_ENDS = (
+    "rb.add cannot tell which episodes were cut off by a time limit: make the buffer with ReplayBuffer(..., "
+    "autoreset=envs), so that it knows how your environments reset, and call rb.add(..., truncations=truncations)"
+)
 
 
 class Samples(NamedTuple):
@@ -39,6 +47,8 @@ class Samples(NamedTuple):
     """1 where the task ended, of shape (n, 1)."""
     rewards: Any
     """Of shape (n, 1)."""
+    discounts: Any
+    """gamma, to the power of the steps over which `rewards` runs; of shape (n, 1)."""
 
 
 class ReplayBuffer:
@@ -55,7 +65,9 @@ class ReplayBuffer:
             that hand over `terminations` never have such.
         sampler: the strategy; ARB with its defaults if not given.
         seed: of the draws. If not given, it comes from NumPy's global stream, which the scripts seed.
-        borders: where trajectories of loaded data end, see `arb.buffer.borders`.
+        borders: where trajectories of loaded data end, see `arb.buffer.episodes`.
+        autoreset: how the environments reset: `envs` itself, or "next_step", "same_step" or "disabled", as for
+            `arb.ReplayBuffer`. Gymnasium's default, next-step, makes a step that is a reset; it is dropped.
     """
 
     def __init__(
@@ -71,11 +83,18 @@ class ReplayBuffer:
         sampler: Sampler | None = None,
         seed: int | None = None,
         borders: Rule = "resets",
+        autoreset: Any = None,
     ):
         self._bounds = (action_space.low, action_space.high) if hasattr(action_space, "low") else None
         self.buffer = OurBuffer(
-            buffer_size, sampler, seed=seed_sequence(seed), borders=borders, action_bounds=self._bounds
+            buffer_size,
+            sampler,
+            seed=seed_sequence(seed),
+            borders=borders,
+            action_bounds=self._bounds,
+            autoreset=autoreset,
         )
+        self._mode = autoreset_mode(autoreset)
         self.n_envs, self.handle_timeout_termination = n_envs, handle_timeout_termination
         self._torch, self.device = _torch_and_device(device)
 
@@ -106,15 +125,25 @@ class ReplayBuffer:
             actions: the actions taken, on the environment's scale.
             rewards: the rewards.
             dones: whether each task ended (`terminations`).
-            infos: what the environments said. Where they name a final observation or a time limit, the episode ended.
-            truncations: whether each episode was cut off, if you would rather say so than have it read from `infos`.
-            valid: False for a step that is a reset and no step, as Gymnasium's next-step autoreset makes them.
+            infos: what the environments said. Where they name a final observation or a time limit, the episode ended;
+                the final observation replaces the one in `next_obs`.
+            truncations: whether each episode was cut off. Same-step autoreset says so in `infos`; else pass it.
+            valid: False for a step to pass over.
         """
+        vector = isinstance(infos, Mapping)
+        if vector and truncations is None and self._mode in (None, "next_step"):
+            raise DataError(_UNKNOWN_ENDS)
         ended = np.asarray(dones, bool).reshape(-1)
         cut = _cut_off(infos, len(ended)) if truncations is None else np.asarray(truncations, bool)
-        if self.handle_timeout_termination and not isinstance(infos, Mapping):
+        if self.handle_timeout_termination and not vector:
             ended = ended & ~cut
-        self.buffer.add_batch(obs, actions, rewards, next_obs, ended, cut & ~ended, valid=valid)
+        if vector:
+            next_obs = with_final_obs(next_obs, infos)
+        if len(ended) == 1 and valid is None and isinstance(obs, np.ndarray) and isinstance(next_obs, np.ndarray):
+            action, reward = np.asarray(actions)[0], np.asarray(rewards)[0]
+            self.buffer.add(obs[0], action, reward, next_obs[0], ended[0], cut[0] & ~ended[0])
+        else:
+            self.buffer.add_batch(obs, actions, rewards, next_obs, ended, cut & ~ended, valid=valid)
 
     def refresh(self, actor: Callable[[Any], Any], likelihood: Likelihood = "standard") -> None:
         """Weigh the rows anew under the current policy.
@@ -132,18 +161,23 @@ class ReplayBuffer:
         else:
             self.buffer.refresh(tanh_gaussian_score(policy, likelihood, low=self._bounds[0], high=self._bounds[1]))
 
-    def sample(self, batch_size: int) -> Samples:
-        """A batch, drawn by the strategy."""
+    def sample(self, batch_size: int, *, n_step: int = 1) -> Samples:
+        """A batch, drawn by the strategy.
+
+        With `n_step`, rewards are sums over that many steps with the discount `rb.buffer.gamma`, and `discounts` is
+        what the value of `next_observations` is multiplied with: `rewards + (1 - dones) * discounts * value`.
+        """
         rows = self.buffer.draw(batch_size)
-        batch = self.buffer.take(rows)
+        batch = self.buffer.take(rows, n_step=n_step)
         if self.buffer.sampler.learns:
             self.buffer.sampler.train(rows, self.buffer.take, self.buffer.draws)
         columns = (
             batch.obs,
             batch.action.reshape(batch_size, -1),
             batch.next_obs,
-            1.0 - batch.discount[:, None],
+            (batch.discount == 0.0).astype(np.float32)[:, None],
             batch.reward[:, None],
+            self.buffer.gamma * np.where(batch.discount == 0.0, 1.0, batch.discount).astype(np.float32)[:, None],
         )
         return Samples(*(self._out(column) for column in columns))
 
@@ -168,14 +202,8 @@ def _torch_and_device(device: Any) -> tuple[Any, Any]:
 
 
 def _cut_off(infos: Infos, n: int) -> NDArray[np.bool_]:
-    """Which episodes ended by a time limit, as far as the infos tell.
-
-    Gymnasium's vector environments give the final observation of those that ended, under a name that has changed, and
-    a mask beside it.
-    """
+    """Which episodes ended by a time limit, as far as the infos tell."""
     if not isinstance(infos, Mapping):
         return np.array([info.get("TimeLimit.truncated", False) for info in infos], bool)
-    for name in ("_final_obs", "_final_observation"):
-        if name in infos:
-            return np.asarray(infos[name], bool)
-    return np.zeros(n, bool)
+    name, ended = ended_in(infos)
+    return np.zeros(n, bool) if name is None else ended

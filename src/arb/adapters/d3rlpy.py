@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from arb.buffer.batch import Array
+from arb.buffer.dataset import Array
 from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import (
     Likelihood,
@@ -61,7 +61,7 @@ class Ring(d3rlpy.dataset.BufferProtocol):
     def __init__(self, limit: int, sampler: Sampler | None = None, seed: int | None = None):
         self.rows = Rows(limit, sampler, seed)
         self._step = np.zeros(limit, np.int64)
-        self._episode: dict[int, Any] = {}  # by run
+        self._episode: dict[int, Any] = {}  # by slot
         self._writing: Any = None
 
     def append(self, episode: Any, index: int) -> None:
@@ -82,20 +82,15 @@ class Ring(d3rlpy.dataset.BufferProtocol):
         self._writing = None
         self.rows.close(0)
 
-    def _enter(self, rows: Ints, runs: Ints, episode: Any, steps: Any) -> None:
+    def _enter(self, rows: Ints, slots: Any, episode: Any, steps: Any) -> None:
         self._step[rows] = steps
-        run = int(runs[0])
-        if self._episode.get(run) is not episode:
-            living = set(self.rows.ledger.living_runs().number.tolist())
-            self._episode = {run: held for run, held in self._episode.items() if run in living}
-            self._episode[run] = episode
+        self._episode[int(slots[0])] = episode  # a slot is used again when its trajectory has vanished
 
     @property
     def episodes(self) -> list[Any]:
         """The episodes with transitions here, the oldest first."""
-        runs = self.rows.ledger.living_runs()
-        ordered = [self._episode[run] for run in runs.number[np.argsort(runs.first)].tolist()]
-        return list({id(episode): episode for episode in ordered}.values())
+        slots = dict.fromkeys(self.rows.ledger.trajectory[self._in_order()].tolist())
+        return list({id(self._episode[slot]): self._episode[slot] for slot in slots}.values())
 
     @property
     def transition_count(self) -> int:
@@ -106,15 +101,15 @@ class Ring(d3rlpy.dataset.BufferProtocol):
         return len(self.rows)
 
     def __getitem__(self, row: int) -> tuple[Any, int]:
-        return self._episode[int(self.rows.ledger.run[row])], int(self._step[row])
+        return self._episode[int(self.rows.ledger.trajectory[row])], int(self._step[row])
 
     def columns(self, rows: Ints | slice) -> tuple[Any, Array]:
         """The observations and actions in these rows, as they are stored."""
-        runs, steps = self.rows.ledger.run[rows], self._step[rows]
-        cuts = np.flatnonzero(np.diff(runs)) + 1
+        slots, steps = self.rows.ledger.trajectory[rows], self._step[rows]
+        cuts = np.flatnonzero(np.diff(slots)) + 1
         pieces = [
-            (self._episode[int(run[0])], step)
-            for run, step in zip(np.split(runs, cuts), np.split(steps, cuts), strict=True)
+            (self._episode[int(slot[0])], step)
+            for slot, step in zip(np.split(slots, cuts), np.split(steps, cuts), strict=True)
         ]
         actions = np.concatenate([episode.actions[step] for episode, step in pieces])
         first = pieces[0][0].observations
@@ -133,7 +128,8 @@ class Ring(d3rlpy.dataset.BufferProtocol):
             )
         order = self._in_order()
         self._step[order] = [step for _, step in held]
-        self._episode = {int(self.rows.ledger.run[row]): episode for row, (episode, _) in zip(order, held, strict=True)}
+        slots = self.rows.ledger.trajectory[order].tolist()
+        self._episode = {slot: episode for slot, (episode, _) in zip(slots, held, strict=True)}
         self.close()
 
     def _in_order(self) -> Ints:

@@ -19,16 +19,14 @@ import numpy as np
 
 from arb.adapters.sb3_columns import named, observed, one_environment_wide, refuse_misfit, write
 from arb.adapters.seeding import seed_sequence
-from arb.buffer.batch import Array
-from arb.buffer.borders import Rule, differs
-from arb.buffer.dataset import check_dataset
+from arb.buffer.dataset import Array, check_dataset
+from arb.buffer.episodes import Rule, differs, usable_trajectories
 from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import Likelihood, Score, tanh_gaussian_score
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import Loaded
 from arb.buffer.rows import Rows
 from arb.buffer.samplers import Sampler
-from arb.buffer.trajectories import usable_trajectories
 from arb.errors import DataError
 
 try:
@@ -50,7 +48,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
     Args:
         sampler: the strategy; ARB with its defaults if not given. The buffer works on a copy of it.
         seed: of the draws. If not given, it comes from the `seed` of the model.
-        borders: where trajectories of preloaded data end, see `arb.buffer.borders`.
+        borders: where trajectories of preloaded data end, see `arb.buffer.episodes`.
     """
 
     def __init__(
@@ -99,9 +97,9 @@ class ReplayBuffer(buffers.ReplayBuffer):
         super().add(obs, next_obs, action, reward, done, infos)
         reached = {key: column[before] for key, column in named(self.next_observations).items()}
         starts = {key: column[here] for key, column in named(self.observations).items()}
-        for env in np.flatnonzero(differs(reached, starts)):
-            self.rows.close(int(env))
-        self.rows.append(range(self.n_envs), ends=self.dones[here] > 0)
+        for env in np.flatnonzero(differs(reached, starts)).tolist():
+            self.rows.close(env)
+        self.rows.append(range(self.n_envs), ends=(self.dones[here] > 0).tolist())
 
     def preload(self, dataset: Mapping[str, Any], *, online: bool = False) -> Loaded:
         """Append a dataset: a dict of arrays with D4RL's keys, see `arb.buffer.dataset.check_dataset`.

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from arb.buffer.batch import Array
-from arb.buffer.dataset import Leaves, Transitions, unwrapped
+from arb.buffer.dataset import Array, Leaves, Transitions, unwrapped
+from arb.buffer.episodes import Trajectories
 from arb.buffer.ledger import Ints
-from arb.buffer.trajectories import Trajectories
 from arb.errors import DataError, refuse_out_of_bounds
 
 _COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")

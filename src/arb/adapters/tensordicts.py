@@ -10,11 +10,9 @@ import torch
 from tensordict import TensorDict
 from torchrl.modules import Delta, TanhDelta, TanhNormal
 
-from arb.buffer.batch import Array
-from arb.buffer.borders import Rule
-from arb.buffer.dataset import check_dataset
+from arb.buffer.dataset import Array, check_dataset
+from arb.buffer.episodes import Rule, usable_trajectories
 from arb.buffer.likelihood import Likelihood, as_numpy, gaussian_log_likelihood, tanh_gaussian_log_likelihood
-from arb.buffer.trajectories import usable_trajectories
 from arb.errors import DataError
 
 COLLECTED = ("collector", "traj_ids")
@@ -62,7 +60,7 @@ def as_collected(dataset: Mapping[str, Any], *, borders: Rule = "resets") -> Any
     """A dataset with D4RL's keys as the tensordict that a collector would have made of the same steps.
 
     The keys are `observation`, `action`, the flags, `next` and `("collector", "traj_ids")`. See
-    `arb.buffer.dataset.check_dataset` for what a dataset may hold, and `arb.buffer.borders` for where trajectories end.
+    `arb.buffer.dataset.check_dataset` for what a dataset may hold, `arb.buffer.episodes` for where trajectories end.
     """
     past = usable_trajectories(check_dataset(dataset), borders, gamma=1.0, failure_reward=None)
     n = int(past.lengths.sum())

@@ -123,13 +123,12 @@ class StrategySampler(HostSampler):
             rows.extend(_lengths(ends))
             return
         streams = np.zeros_like(done) if trajectory is None else trajectory
-        for stream, over in zip(streams.tolist(), done.tolist(), strict=True):
-            rows.append([stream], [over])
+        rows.append(streams.tolist(), done.tolist())
 
     def close(self) -> None:
         """End all trajectories that are open: a new collector begins, which counts its trajectories from 0 again."""
-        for stream, _ in self.rows.state()[1]["ledger"]["open"]:
-            self.rows.close(int(stream))
+        for stream in self.rows.ledger.streams():
+            self.rows.close(stream)
 
     def _adopted(self, held: int) -> Rows:
         """The rows of the storage; the first `held`, if it held them before this sampler saw it, are offline."""

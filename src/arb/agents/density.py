@@ -200,12 +200,14 @@ class DensityRatio(Sampler):
 
     def state(self) -> State:
         """Priorities, network and optimiser."""
-        own = {"tree": self._tree.state(), "greatest": np.array(self._greatest), "loss": np.array(self._loss)}
+        weights = self._tree.state()[: self.ledger.size]
+        own = {"tree": weights, "greatest": np.array(self._greatest), "loss": np.array(self._loss)}
         return own | {f"ratio{name}": array for name, array in named_arrays(self.ratio).items()}
 
     def restore(self, state: State) -> None:
         """Continue as the sampler whose state this is."""
-        self._tree.restore(state["tree"])
+        free = self.ledger.capacity - self.ledger.size
+        self._tree.restore(np.append(state["tree"], np.zeros(free)))
         self._greatest, self._loss = float(state["greatest"]), float(state["loss"])
         arrays = {k.removeprefix("ratio"): v for k, v in state.items() if k.startswith("ratio")}
         self.ratio = with_arrays(self.ratio, arrays)

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.batch import Array, Obs
 from arb.errors import DataError, refuse_non_finite
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 OPTIONAL = ("timeouts", "next_observations", "episode_ids")
 
+Array = NDArray[Any]
+Obs = Array | dict[str, Array]
+"""An observation (or a stack of them): one array of any shape and dtype, or a flat dict of arrays."""
 Leaves = dict[str, Array]
 """An observation as a flat dict of arrays; a plain array stands under the empty key."""
 
@@ -37,8 +39,8 @@ class Transitions:
 
 
 def leaves(obs: Any) -> Leaves:
-    """An observation, array or dict of arrays, as a flat dict in which float64 has become float32."""
-    if isinstance(obs, Mapping):
+    """An observation, array or dict of arrays, as a flat dict in which all floats are float32."""
+    if type(obs) is not np.ndarray and isinstance(obs, Mapping):
         return {key: single_precision(np.asarray(value)) for key, value in sorted(obs.items())}
     return {"": single_precision(np.asarray(obs))}
 
@@ -49,8 +51,8 @@ def unwrapped(columns: Leaves) -> Obs:
 
 
 def single_precision(column: Array) -> Array:
-    """Float64 becomes float32, what every network reads; any other dtype stays."""
-    return column.astype(np.float32) if column.dtype == np.float64 else column
+    """Floats become float32, which is what networks read and wide enough for whatever comes later; the rest stays."""
+    return column.astype(np.float32) if column.dtype.kind == "f" and column.dtype != np.float32 else column
 
 
 def check_dataset(dataset: Mapping[str, Any]) -> Transitions:

@@ -43,10 +43,8 @@ def describe(p: NDArray[np.float64], ledger: Ledger) -> dict[str, float]:
     """The statistics of a distribution over the rows 0..size-1 of a ledger."""
     rows = np.arange(ledger.size)
     online = ledger.is_online(rows)
-    runs = ledger.living_runs().number
-    index, trajectories = ledger.trajectory_index()
-    mass = np.bincount(index[ledger.run[rows]], weights=p, minlength=trajectories).astype(np.float64)
-    mass = mass[np.unique(index[runs])]
+    mass = np.bincount(ledger.trajectory[rows], weights=p, minlength=ledger.slots).astype(np.float64)
+    mass = mass[np.bincount(ledger.trajectory[rows], minlength=ledger.slots) > 0]
     size = effective_sample_size(p)
     return {
         "rows": float(ledger.size),

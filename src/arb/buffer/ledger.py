@@ -1,63 +1,76 @@
 """Who is in a row: the trajectory and the origin of every row of a ring.
 
 Rows are numbered twice. A *row* is a place in the ring, 0..capacity-1, reused when the ring wraps. A *sequence number*
-counts insertions and is never reused; the rows alive are the last `size` of them. Stated in sequence numbers, eviction
-needs no bookkeeping: what is older than `oldest` is gone.
+counts insertions and is never reused; the rows alive are the last `size` of them.
 
-A trajectory is one or more *runs*, and a run is an arithmetic progression of sequence numbers: stride 1 for a single
-environment, stride n for n environments that step together. If environments take turns in another order, a run ends
-and its trajectory goes on in a new one. Drawing a step of a trajectory, and finding the step after another, are then
-arithmetic on a small table, with four bytes per row.
+A trajectory is a linked list of rows: each row knows its trajectory and the row of the next step, four bytes each. Rows
+are overwritten in the order in which they came, so the row that makes way is always the first living one of its
+trajectory, and a trajectory vanishes with its last row. No scan looks for borders or for what is dead.
 """
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from arb.errors import DataError
+
 Ints = NDArray[np.signedinteger[Any]]
 Bools = NDArray[np.bool_]
+State = dict[str, NDArray[Any]]
 
-_COLUMNS = {"first": np.int64, "last": np.int64, "stride": np.int64, "trajectory": np.int64, "follow": np.int32}
 
+class Members(NamedTuple):
+    """Rows sorted by trajectory, and by time within one: the first `steps[0]` rows belong to trajectory `slot[0]`."""
 
-class Runs(NamedTuple):
-    """Runs with living rows: row k of run i has sequence number first[i] + k * stride[i], k < steps[i]."""
-
-    number: Ints
-    first: Ints
-    stride: Ints
+    rows: NDArray[np.int32]
+    slot: Ints
     steps: Ints
 
 
 class Successors(NamedTuple):
-    """What follows some rows: the row after each, and where there is none yet or none any more, the run it closes."""
+    """What follows some rows: the row of the next step, and the slot where it is kept if there is none (`final`)."""
 
     row: Ints
-    run: Ints
+    slot: Ints
     final: Bools
 
 
+class Open:
+    """An unfinished trajectory: its slot, its first living row (-1 if all are overwritten), and its newest row."""
+
+    __slots__ = ("first", "newest", "slot")
+
+    def __init__(self, slot: int, first: int, newest: int):
+        self.slot, self.first, self.newest = slot, first, newest
+
+
 class Ledger:
-    """Trajectory and origin of every row of a ring of `capacity` rows."""
+    """Trajectory and origin of every row of a ring of `capacity` rows.
+
+    A trajectory is named by its *slot*, a small number that is used again when the trajectory has vanished.
+    """
 
     def __init__(self, capacity: int):
         if capacity < 1:
-            raise ValueError(f"a buffer needs a capacity of at least 1, got {capacity}")
+            raise DataError(f"a buffer needs a capacity of at least 1, got {capacity}")
         self.capacity = capacity
         self.head = 0
         """Rows ever inserted; the sequence number of the next one."""
-        self.trajectories = 0
-        """Trajectories ever begun."""
-        self.run = np.zeros(capacity, np.int32)
-        self.table = {name: np.zeros(0, dtype) for name, dtype in _COLUMNS.items()}
-        self._free: list[int] = []
-        self._open: dict[int, int] = {}
-        self._chained = False
+        self.slots = 0
+        """Slots ever used: every row's slot is below."""
+        self.trajectory = np.zeros(capacity, np.int32)
+        self.following = np.full(capacity, -1, np.int32)
+        self._free: list[int] = []  # a heap: the lowest slot is used first
+        self._open: dict[int, Open] = {}  # by stream
+        self._open_slot: dict[int, Open] = {}
         self._origin_start = np.zeros(0, np.int64)
         self._origin_online = np.zeros(0, bool)
+        self._latest: bool | None = None  # origin of the newest row
 
     # ---- what is where ------------------------------------------------------------------------------------------
 
@@ -70,6 +83,11 @@ class Ledger:
     def oldest(self) -> int:
         """The smallest sequence number alive."""
         return self.head - self.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated per row."""
+        return self.trajectory.nbytes + self.following.nbytes
 
     def sequence(self, rows: Ints) -> Ints:
         """The sequence numbers of living rows."""
@@ -98,177 +116,185 @@ class Ledger:
 
     def successors(self, rows: Ints) -> Successors:
         """The rows that hold the next step of each row."""
-        sequence = self.sequence(rows)
-        run = self.run.take(rows)
-        final = sequence == self.table["last"].take(run)
-        following = sequence + self.table["stride"].take(run)
-        if self._chained:
-            onward = self.table["follow"].take(run)
-            chained = final & (onward >= 0)
-            following[chained] = self.table["first"][onward[chained]]
-            final &= ~chained
-        following[final] = 0
-        if self.head > self.capacity:
-            following %= self.capacity
-        return Successors(following, run, final)
+        following = self.following.take(rows)
+        return Successors(following, self.trajectory.take(rows), following < 0)
 
-    # ---- trajectories -------------------------------------------------------------------------------------------
+    def members(self, before: int | None = None) -> Members:
+        """All living rows by trajectory, or those inserted before a sequence number.
 
-    def living_runs(self, among: Ints | slice = slice(None)) -> Runs:
-        """Every run with living rows, or those among some, cut to those rows."""
-        ids = np.arange(len(self.table["first"]))[among]
-        ids = ids[(self.table["stride"][ids] > 0) & (self.table["last"][ids] >= self.oldest)]
-        first, last, stride = (self.table[name][ids] for name in ("first", "last", "stride"))
-        first = first + -(-np.maximum(self.oldest - first, 0) // stride) * stride
-        return Runs(ids, first, stride, (last - first) // stride + 1)
+        >>> ledger = Ledger(6)
+        >>> rows, slots = ledger.append([7, 8, 7, 8, 7], online=True)   # two environments by turns
+        >>> ledger.members().rows, ledger.members().steps
+        (array([0, 2, 4, 1, 3], dtype=int32), array([3, 2]))
+        """
+        rows = np.arange(self.oldest, self.head if before is None else before) % self.capacity
+        slot = self.trajectory[rows]
+        steps = np.bincount(slot, minlength=self.slots)
+        living = np.flatnonzero(steps)
+        return Members(rows[np.argsort(slot, kind="stable")].astype(np.int32), living, steps[living])
 
-    def trajectory_index(self) -> tuple[Ints, int]:
-        """For every run of the table a small number shared by the runs of one trajectory, and how many there are."""
-        if not self._chained:
-            return np.arange(len(self.table["first"])), len(self.table["first"])
-        _, index = np.unique(self.table["trajectory"], return_inverse=True)
-        return index, int(index.max(initial=-1)) + 1
+    def open(self, stream: int) -> Open | None:
+        """The unfinished trajectory of a stream, if it has one."""
+        return self._open.get(stream)
 
-    def open_runs(self) -> Ints:
-        """The runs of unfinished episodes."""
-        return np.fromiter(self._open.values(), np.int64, len(self._open))
-
-    def sequences_of(self, run: int) -> Ints:
-        """The living sequence numbers of the trajectory that a run belongs to, in the order of its steps."""
-        own = np.array([run])
-        if self._chained:
-            own = np.flatnonzero(self.table["trajectory"] == self.table["trajectory"][run])
-        runs = self.living_runs(own)
-        return np.sort(enumerate_runs(runs.first, runs.stride, runs.steps))
+    def streams(self) -> list[int]:
+        """The streams with an unfinished trajectory."""
+        return list(self._open)
 
     # ---- insertion ----------------------------------------------------------------------------------------------
 
     def extend(self, lengths: Ints, *, online: bool) -> tuple[Ints, Ints]:
-        """Append whole trajectories, row after row; returns the rows and the run of each trajectory."""
-        runs = self._allocate(len(lengths))
-        stop = self.head + np.cumsum(lengths)
-        self._write(runs, stop - lengths, stop - 1, np.arange(len(lengths)) + self.trajectories)
-        self.trajectories += len(lengths)
-        rows = self._place(int(lengths.sum()), online)
-        self.run[rows] = np.repeat(runs, lengths)
-        return rows, runs
+        """Append whole trajectories, row after row; returns the rows and the slot of each trajectory."""
+        rows = np.arange(self.head, self.head + int(lengths.sum())) % self.capacity
+        self._make_way(rows[rows < self.size])
+        slots = np.array([self._slot() for _ in range(min(len(self._free), len(lengths)))], np.int64)
+        slots = np.append(slots, np.arange(self.slots, self.slots + len(lengths) - len(slots)))
+        self.slots = max(self.slots, int(slots.max(initial=-1)) + 1)
+        self.trajectory[rows] = np.repeat(slots, lengths)
+        self.following[rows[:-1]] = rows[1:]
+        self.following[rows[np.cumsum(lengths) - 1]] = -1
+        self._came(len(rows), online)
+        return rows, slots
 
-    def append(self, streams: list[int], begins: Bools, *, online: bool) -> tuple[Ints, Ints]:
-        """Append one step of each stream; `begins` marks those that start a trajectory. Returns rows and runs."""
-        sequence = np.arange(self.head, self.head + len(streams))
-        runs = np.array([-1 if new else self._open[s] for s, new in zip(streams, begins, strict=True)], np.int64)
-        self._continue(runs, sequence)
-        fresh = np.flatnonzero(runs < 0)
-        if len(fresh):
-            self._begin(streams, begins, runs, fresh, sequence)
-        rows = self._place(len(streams), online)
-        self.run[rows] = runs
-        return rows, runs
+    def append(self, streams: Sequence[int], *, online: bool) -> tuple[Ints, list[int]]:
+        """Append one step of each of these streams; returns the rows and the slots of their trajectories.
 
-    def close(self, stream: int) -> int:
-        """End the open trajectory of a stream and return its newest run."""
-        return self._open.pop(stream)
+        The first step of a stream, and the first after `close`, begins a trajectory.
+        """
+        rows = np.arange(self.head, self.head + len(streams)) % self.capacity
+        held = self.size
+        slots = [self._enter(row, stream, row < held) for row, stream in zip(rows.tolist(), streams, strict=True)]
+        self._came(len(slots), online)
+        return rows, slots
 
-    def open_run(self, stream: int) -> int:
-        """The run of a stream's unfinished trajectory, -1 if there is none."""
-        return self._open.get(stream, -1)
+    def append_one(self, stream: int, *, online: bool) -> tuple[int, int]:
+        """Append one step of a stream; returns its row and the slot of its trajectory."""
+        row = self.head % self.capacity
+        slot = self._enter(row, stream, self.head >= self.capacity)
+        self._came(1, online)
+        return row, slot
 
-    def _continue(self, runs: Ints, sequence: Ints) -> None:
-        """Lengthen the runs whose progression the new row continues; mark the others with -1."""
-        going = np.flatnonzero(runs >= 0)
-        run, now = runs[going], sequence[going]
-        first, last, stride = (self.table[name] for name in ("first", "last", "stride"))
-        single = first[run] == last[run]
-        stride[run[single]] = now[single] - last[run[single]]
-        fits = now - last[run] == stride[run]
-        last[run[fits]] = now[fits]
-        runs[going[~fits]] = -1
+    def _enter(self, row: int, stream: int, overwrites: bool) -> int:
+        if overwrites:
+            self._overwrite(row)
+        going = self._open.get(stream)
+        if going is None:
+            going = self._open[stream] = Open(self._slot(), row, row)
+            self._open_slot[going.slot] = going
+        elif going.first < 0:
+            going.first = row
+        else:
+            self.following[going.newest] = row
+        going.newest = row
+        self.trajectory[row] = going.slot
+        self.following[row] = -1
+        return going.slot
 
-    def _begin(self, streams: list[int], begins: Bools, runs: Ints, fresh: Ints, sequence: Ints) -> None:
-        """Open a run for each fresh stream: of a new trajectory, or of one that its old run cannot hold."""
-        opened = self._allocate(len(fresh))
-        numbers = np.empty(len(fresh), np.int64)
-        for i, index in enumerate(fresh):
-            stream = streams[index]
-            if begins[index]:
-                numbers[i] = self.trajectories
-                self.trajectories += 1
-            else:
-                before = self._open[stream]
-                numbers[i] = self.table["trajectory"][before]
-                self.table["follow"][before] = opened[i]
-                self._chained = True
-            self._open[stream] = int(opened[i])
-        self._write(opened, sequence[fresh], sequence[fresh], numbers)
-        runs[fresh] = opened
+    def close(self, stream: int) -> Ints:
+        """End the trajectory of a stream, if it has one; returns its rows in the order of its steps."""
+        ended = self._open.pop(stream, None)
+        if ended is None:
+            return np.zeros(0, np.int64)
+        del self._open_slot[ended.slot]
+        if ended.first < 0:
+            heapq.heappush(self._free, ended.slot)
+        rows, row = [], ended.first
+        while row >= 0:
+            rows.append(row)
+            row = int(self.following[row])
+        return np.array(rows, np.int64)
 
-    def _write(self, runs: Ints, first: Ints, last: Ints, trajectory: Ints) -> None:
-        values = {"first": first, "last": last, "stride": 1, "trajectory": trajectory, "follow": -1}
-        for name, value in values.items():
-            self.table[name][runs] = value
+    def _overwrite(self, row: int) -> None:
+        """The oldest row makes way: its trajectory begins with the next one, or vanishes."""
+        slot, following = int(self.trajectory[row]), int(self.following[row])
+        going = self._open_slot.get(slot)
+        if going is not None:
+            going.first = following
+        elif following < 0:
+            heapq.heappush(self._free, slot)
 
-    def _place(self, n: int, online: bool) -> Ints:
-        """Take the next n rows of the ring."""
-        if len(self._origin_online) == 0 or self._origin_online[-1] != online:
+    def _make_way(self, rows: Ints) -> None:
+        """The same for many rows at once, the oldest first."""
+        slot, following = self.trajectory[rows], self.following[rows]
+        for going in self._open.values():
+            own = np.flatnonzero(slot == going.slot)
+            if len(own):
+                going.first = int(following[own[-1]])
+        for vanished in slot[following < 0].tolist():
+            if vanished not in self._open_slot:
+                heapq.heappush(self._free, vanished)
+
+    def _slot(self) -> int:
+        """The lowest slot that is free."""
+        if self._free:
+            return heapq.heappop(self._free)
+        self.slots += 1
+        return self.slots - 1
+
+    def _came(self, n: int, online: bool) -> None:
+        """Take note of the next n rows and their origin."""
+        if online is not self._latest:
             alive = np.append(self._origin_start, self.head)[1:] > self.oldest
             self._origin_start = np.append(self._origin_start[alive], self.head)
             self._origin_online = np.append(self._origin_online[alive], online)
-        rows = np.arange(self.head, self.head + n) % self.capacity
+            self._latest = online
         self.head += n
-        return rows
-
-    def _allocate(self, n: int) -> Ints:
-        """Numbers of n unused runs; those whose rows have all been overwritten are used again."""
-        if len(self._free) < n:
-            size = len(self.table["first"])
-            dead = (self.table["stride"] > 0) & (self.table["last"] < self.oldest)
-            dead[self.open_runs()] = False
-            self.table["stride"][dead] = 0  # marks a run as unused
-            self._free += np.flatnonzero(dead).tolist()
-            if len(self._free) < n + size // 4:  # else the next scan would come too soon
-                grown = max(2 * size, size + n, 16)
-                self.table = {
-                    name: np.concatenate([c, np.zeros(grown - size, c.dtype)]) for name, c in self.table.items()
-                }
-                self._free = [*range(grown - 1, size - 1, -1), *self._free]
-        taken = self._free[len(self._free) - n :][::-1]
-        del self._free[len(self._free) - n :]
-        return np.array(taken, np.int64)
 
     # ---- saving -------------------------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, NDArray[np.generic]]:
-        """Everything, as arrays."""
+    def state(self) -> State:
+        """What cannot be derived, as arrays."""
+        opened = [(stream, going.slot) for stream, going in self._open.items()]
         return {
-            "counters": np.array([self.capacity, self.head, self.trajectories, self._chained], np.int64),
-            "run": self.run[: self.size].copy(),
-            **{f"table.{name}": column.copy() for name, column in self.table.items()},
-            "free": np.array(self._free, np.int64),
-            "open": np.array(list(self._open.items()), np.int64).reshape(-1, 2),
+            "counters": np.array([self.capacity, self.head, self.slots], np.int64),
+            "trajectory": self.trajectory[: self.size].copy(),
+            "open": np.array(opened, np.int64).reshape(-1, 2),
             "origin.start": self._origin_start,
             "origin.online": self._origin_online,
         }
 
-    def restore(self, state: dict[str, NDArray[np.generic]]) -> None:
-        """Become the ledger whose state this is."""
-        capacity, self.head, self.trajectories, chained = (int(x) for x in state["counters"])
-        if capacity != self.capacity:
-            raise ValueError(f"the saved buffer has a capacity of {capacity}, this one of {self.capacity}")
-        self._chained = bool(chained)
-        self.run[: self.size] = state["run"]
-        self.table = {name: state[f"table.{name}"].astype(dtype) for name, dtype in _COLUMNS.items()}
-        self._free = state["free"].tolist()
-        self._open = {int(stream): int(run) for stream, run in state["open"]}
-        self._origin_start = state["origin.start"].astype(np.int64)
-        self._origin_online = state["origin.online"].astype(bool)
+    @classmethod
+    def from_state(cls, capacity: int, state: State) -> Ledger:
+        """The ledger whose state this is; a `DataError` if no ledger of this capacity has such a state.
+
+        The capacity may be larger than it was, as long as nothing has been overwritten.
+        """
+        saved, head = (int(x) for x in state["counters"][:2])
+        if saved != capacity and not head <= saved <= capacity:
+            raise DataError(f"the saved buffer has a capacity of {saved}, this one of {capacity}")
+        ledger = cls(capacity)
+        _, ledger.head, ledger.slots = (int(x) for x in state["counters"])
+        ledger._origin_start, ledger._origin_online = state["origin.start"], state["origin.online"]
+        trajectory, opened = state["trajectory"], state["open"]
+        _refuse(ledger.head < 0 or len(trajectory) != ledger.size, "it has another number of rows")
+        _refuse(trajectory.size and not 0 <= trajectory.min() <= trajectory.max() < ledger.slots, "no such trajectory")
+        _refuse(opened.size and not 0 <= opened[:, 1].min() <= opened[:, 1].max() < ledger.slots, "no such episode")
+        _refuse(len(set(opened[:, 0].tolist())) < len(opened), "an environment has two open episodes")
+        _refuse(len(set(opened[:, 1].tolist())) < len(opened), "two environments share an episode")
+        _refuse(ledger.slots > ledger.head, "more trajectories than rows")
+        start = np.append(ledger._origin_start, ledger.head)
+        _refuse(ledger.head > 0 and (start[0] > ledger.oldest or start[0] < 0), "rows without an origin")
+        _refuse(len(ledger._origin_online) != len(start) - 1 or (np.diff(start) <= 0).any(), "its origins overlap")
+        ledger.trajectory[: ledger.size] = trajectory
+        ledger._link(opened)
+        return ledger
+
+    def _link(self, opened: Ints) -> None:
+        """Derive links, unfinished trajectories, free slots and the latest origin."""
+        rows, slot, steps = self.members()
+        last = np.cumsum(steps) - 1
+        self.following[rows[:-1]] = rows[1:]
+        self.following[rows[last]] = -1
+        for stream, number in opened.tolist():
+            at = int(np.searchsorted(slot, number))
+            living = at < len(slot) and slot[at] == number
+            first, newest = (rows[last[at] - steps[at] + 1], rows[last[at]]) if living else (-1, -1)
+            self._open[stream] = self._open_slot[number] = Open(number, int(first), int(newest))
+        used = np.union1d(slot, opened[:, 1])
+        self._free = np.setdiff1d(np.arange(self.slots), used).tolist()  # sorted, and so a heap
+        self._latest = bool(self._origin_online[-1]) if len(self._origin_online) else None
 
 
-def enumerate_runs(first: Ints, stride: Ints, steps: Ints) -> Ints:
-    """All sequence numbers of some runs, run after run.
-
-    >>> enumerate_runs(np.array([0, 10]), np.array([1, 2]), np.array([2, 3]))
-    array([ 0,  1, 10, 12, 14])
-    """
-    before = np.cumsum(steps) - steps
-    step = np.arange(int(steps.sum())) - np.repeat(before, steps)
-    return np.asarray(np.repeat(first, steps) + step * np.repeat(stride, steps))
+def _refuse(wrong: Any, what: str) -> None:
+    if wrong:
+        raise DataError(f"the saved buffer is damaged: {what}")

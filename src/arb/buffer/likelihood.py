@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arb.buffer.batch import Array, Obs
+from arb.buffer.dataset import Array, Obs
 from arb.errors import DataError, refuse_unknown_word
 
 Likelihood = Literal["standard", "density"]

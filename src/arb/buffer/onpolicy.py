@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.buffer.alias import AliasTable
-from arb.buffer.ledger import Ints, Runs, enumerate_runs
+from arb.buffer.ledger import Ints, Members
 from arb.buffer.onpolicyness import group_mean, log_onpolicyness
 from arb.buffer.samplers import Sampler, State
 from arb.buffer.temperature import Temperature, TemperatureRule, Unit, as_rows, online_bound
@@ -24,7 +24,7 @@ DEFAULT = TemperatureRule(0.5)
 EFFECTIVE = 0.25
 """The effective share that `temperature="auto"` holds if none is given."""
 
-_NO_RUNS = Runs(*(np.zeros(0, np.int64) for _ in Runs._fields))
+_NOTHING = Members(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 class OnPolicy(Sampler):
@@ -98,14 +98,12 @@ class OnPolicy(Sampler):
         rows = self.ledger.rows_between(oldest, head)
         log_onp = log_onpolicyness(scores[rows], *self.clip)
         if self.level == "transition":
-            one = np.broadcast_to(np.int64(1), len(log_onp))
-            groups = Runs(one, np.arange(oldest, head), one, one)
+            members = one_by_one(np.arange(oldest, head) % self.ledger.capacity)
         else:
-            groups, _ = within(self.ledger.living_runs(), oldest, head)
-            index, trajectories = self.ledger.trajectory_index()
-            log_onp = group_mean(log_onp, index[self.ledger.run[rows]], trajectories)[index[groups.number]]
-        self._solved = self._rule.solve(log_onp, groups.steps)
-        self._draw_from(groups, log_onp / self._solved)
+            members = self.ledger.members(before=head)
+            log_onp = group_mean(log_onp, self.ledger.trajectory[rows], self.ledger.slots)[members.slot]
+        self._solved = self._rule.solve(log_onp, members.steps)
+        self._draw_from(members, log_onp / self._solved)
 
     def insert(self, rows: Ints) -> None:  # noqa: ARG002 - what counts is which rows are gone
         """Drop overwritten rows once all the heaviest are among them, so that the largest weight is a living row's."""
@@ -115,21 +113,34 @@ class OnPolicy(Sampler):
         if oldest >= self._head:
             self._forget()
         else:
-            groups, alive = within(self._groups, oldest, self._head)
-            self._draw_from(groups, self._log_weight[alive])
+            self._draw_from(*self._living())
 
-    def _draw_from(self, groups: Runs, log_weight: NDArray[np.float64]) -> None:
-        """Make a table of these groups, every row of which has its group's weight."""
-        self._groups = groups  # runs, or single rows as runs of one step
+    def _living(self) -> tuple[Members, NDArray[np.float64]]:
+        """The groups of the table and their weights, without what has been overwritten."""
+        rows, slot, _ = self._members
+        here = self._sequence(rows) >= self.ledger.oldest
+        left = np.add.reduceat(here, self._start, dtype=np.int64)
+        alive = left > 0
+        return Members(rows[here], slot[alive], left[alive]), self._log_weight[alive]
+
+    def _sequence(self, rows: Ints) -> Ints:
+        """The sequence numbers that rows had when they were weighed."""
+        return self._head - 1 - (self._head - 1 - rows.astype(np.int64)) % self.ledger.capacity
+
+    def _draw_from(self, members: Members, log_weight: NDArray[np.float64]) -> None:
+        """Make a table of these trajectories (or single rows), every row of which has its trajectory's weight."""
+        self._members = members
         self._log_weight = log_weight - log_weight.max()
-        mass = groups.steps * np.exp(self._log_weight)
+        mass = members.steps * np.exp(self._log_weight)
         self._table, self._mass = AliasTable(mass), float(mass.sum())
-        last = groups.first + (groups.steps - 1) * groups.stride
-        self._until = int(last[self._log_weight == 0.0].max())  # from then on no row of the largest weight is left
+        end = np.cumsum(members.steps)
+        self._start = end - members.steps
+        heaviest = members.rows[end[self._log_weight == 0.0] - 1]  # the last row of each heaviest trajectory
+        self._until = int(self._sequence(heaviest).max())  # from then on none of them is left
 
     def _forget(self) -> None:
         self._table = None
-        self._groups, self._log_weight = _NO_RUNS, np.zeros(0)
+        self._members, self._log_weight, self._start = _NOTHING, np.zeros(0), np.zeros(0, np.int64)
         self._mass, self._until = 0.0, 0
 
     # ---- draws --------------------------------------------------------------------------------------------------
@@ -160,10 +171,10 @@ class OnPolicy(Sampler):
 
     def _draw_weighed(self, table: AliasTable, rng: np.random.Generator, n: int) -> Ints:
         group = table.draw(rng, n)
-        step = (rng.random(n) * self._groups.steps[group]).astype(np.int64)
-        step *= self._groups.stride[group]
-        step += self._groups.first[group]
-        return step
+        step = (rng.random(n) * self._members.steps[group]).astype(np.int64)
+        step += self._start[group]
+        rows = self._members.rows[step]
+        return self._sequence(rows)
 
     def probabilities(self) -> NDArray[np.float64]:
         """The probability of every row, by equation 4."""
@@ -171,10 +182,10 @@ class OnPolicy(Sampler):
         if self._table is None:
             return np.full(ledger.size, 1.0 / ledger.size)
         weight = np.ones(ledger.size)  # of fresh rows, in the measure in which the largest weight is 1
-        sequence = enumerate_runs(*self._groups[1:])
-        weighed = np.repeat(self._table.probabilities() * self._mass / self._groups.steps, self._groups.steps)
-        alive = sequence >= ledger.oldest
-        weight[sequence[alive] % ledger.capacity] = weighed[alive]
+        rows, _, steps = self._members
+        weighed = np.repeat(self._table.probabilities() * self._mass / steps, steps)
+        alive = self._sequence(rows) >= ledger.oldest
+        weight[rows[alive]] = weighed[alive]
         return np.asarray(weight / weight.sum())
 
     def report(self) -> dict[str, float]:
@@ -200,7 +211,7 @@ class OnPolicy(Sampler):
             "solved": np.array(self._solved),
             "clipped": np.array(self._clipped),
             "log_weight": self._log_weight,
-            **{f"groups.{name}": column for name, column in self._groups._asdict().items()},
+            **{f"members.{name}": column for name, column in self._members._asdict().items()},
         }
 
     def restore(self, state: State) -> None:
@@ -211,12 +222,9 @@ class OnPolicy(Sampler):
         self._clipped = (float(state["clipped"][0]), float(state["clipped"][1]))
         self._forget()
         if len(state["log_weight"]):
-            self._draw_from(Runs(*(state[f"groups.{name}"] for name in Runs._fields)), state["log_weight"])
+            self._draw_from(Members(*(state[f"members.{name}"] for name in Members._fields)), state["log_weight"])
 
 
-def within(runs: Runs, oldest: int, head: int) -> tuple[Runs, NDArray[np.bool_]]:
-    """Runs cut to their rows from sequence number `oldest` to before `head`, and which of them have any."""
-    gone = -(-np.maximum(oldest - runs.first, 0) // runs.stride)
-    steps = np.minimum(runs.steps, -(-(head - runs.first) // runs.stride)) - gone
-    cut = Runs(runs.number, runs.first + gone * runs.stride, runs.stride, steps)
-    return Runs(*(column[steps > 0] for column in cut)), steps > 0
+def one_by_one(rows: Ints) -> Members:
+    """Every row as a trajectory of its own."""
+    return Members(rows.astype(np.int32), np.arange(len(rows)), np.ones(len(rows), np.int64))

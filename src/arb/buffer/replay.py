@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from arb.buffer.batch import Array, Batch, Obs
-from arb.buffer.borders import JUMP, Rule, differs
-from arb.buffer.dataset import check_dataset, unwrapped
-from arb.buffer.ledger import Ints
+from arb.buffer.dataset import Obs, check_dataset, unwrapped
+from arb.buffer.episodes import JUMP, Rule, Trajectories, usable_trajectories
+from arb.buffer.intake import Intake
+from arb.buffer.ledger import Ints, Ledger
 from arb.buffer.likelihood import Score
-from arb.buffer.returns import return_to_go
-from arb.buffer.rows import Rows
+from arb.buffer.rows import Rows, whole_number
 from arb.buffer.samplers import Sampler
 from arb.buffer.scoring import CHUNK
-from arb.buffer.steps import Steps, check_steps, one_row
-from arb.buffer.storage import Storage
-from arb.buffer.trajectories import usable_trajectories
-from arb.errors import DataError, refuse_out_of_bounds
+from arb.buffer.steps import autoreset_mode, check_steps, one_row, with_final_obs
+from arb.buffer.storage import Batch, Storage, TracedBatch
+from arb.errors import DataError
 from arb.files import read_state, write_state
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Loaded(NamedTuple):
@@ -59,9 +57,12 @@ class ReplayBuffer:
         sampler: the strategy; ARB with its defaults if not given.
         gamma: discount of the Monte-Carlo returns.
         seed: of everything random here. Equal seeds and equal calls give equal batches.
-        borders: where trajectories of loaded data end, see `arb.buffer.borders`.
+        borders: where trajectories of loaded data end, see `arb.buffer.episodes`.
         action_bounds: (low, high); an action outside is refused. None does not look.
-        failure_reward: for sparse rewards, see `arb.buffer.returns.return_to_go`.
+        failure_reward: for sparse rewards, see `arb.buffer.episodes.return_to_go`.
+        autoreset: how the vector environment that steps come from resets: the environment itself (Gymnasium's say so
+            in their metadata), or "next_step", "same_step" or "disabled". With "next_step", the steps that are resets
+            are dropped. If not given, a step that begins where its environment's last episode ended is refused.
         jump: two observations further apart than this are not the same, and a step that does not start where the last
             one led begins a new trajectory. None trusts the flags alone, as one must if observations are normalised
             by statistics that change from step to step.
@@ -78,16 +79,28 @@ class ReplayBuffer:
         action_bounds: tuple[ArrayLike, ArrayLike] | None = None,
         failure_reward: float | None = None,
         jump: float | None = JUMP,
+        autoreset: Any = None,
     ):
         self.rows = Rows(capacity, sampler, seed)
         self.ledger, self.sampler, self.draws = self.rows.ledger, self.rows.sampler, self.rows.draws
         self.storage = Storage(self.rows.ledger.capacity)
-        self.gamma, self.borders, self.failure_reward, self.jump = gamma, borders, failure_reward, jump
-        self._bounds = None if action_bounds is None else (np.asarray(action_bounds[0]), np.asarray(action_bounds[1]))
-        self._warned = False
+        self._intake = Intake(
+            self.rows,
+            self.storage,
+            gamma=gamma,
+            failure_reward=failure_reward,
+            action_bounds=action_bounds,
+            jump=jump,
+            autoreset=autoreset_mode(autoreset),
+        )
+        self.gamma, self.borders = gamma, borders
+        self._loaded = ""  # names the datasets that were loaded
 
     def __len__(self) -> int:
         return self.ledger.size
+
+    def __repr__(self) -> str:
+        return f"ReplayBuffer({len(self)} of {self.capacity} rows, {self.sampler!r})"
 
     @property
     def capacity(self) -> int:
@@ -97,28 +110,29 @@ class ReplayBuffer:
     @property
     def nbytes(self) -> int:
         """Bytes allocated for steps and for knowing their trajectories."""
-        table = sum(column.nbytes for column in self.ledger.table.values())
-        return self.storage.nbytes + self.ledger.run.nbytes + table
+        return self.storage.nbytes + self.ledger.nbytes
 
     # ---- experience in ------------------------------------------------------------------------------------------
 
     def load(self, dataset: Mapping[str, Any], *, online: bool = False) -> Loaded:
         """Append a dataset: a dict of arrays with D4RL's keys, see `arb.buffer.dataset.check_dataset`."""
         data = check_dataset(dataset)
-        past = usable_trajectories(data, self.borders, self.gamma, self.failure_reward)
+        past = usable_trajectories(data, self.borders, self.gamma, self._intake.failure_reward)
         rows = int(past.lengths.sum())
         if rows > self.capacity:
             raise DataError(
                 f"the dataset has {rows} rows but the buffer a capacity of {self.capacity}: make the buffer larger "
                 "(offline rows plus online steps keeps everything), or load less"
             )
-        self._refuse_out_of_bounds("dataset['actions']", data.action)
+        self._intake.refuse_out_of_bounds("dataset['actions']", data.action)
         with self.rows.lock:
-            self.storage.fit(data.obs, data.action, data.next_obs)
+            obs, action, final = self.storage.fitted(past.obs, past.columns["action"], past.final)
             if rows:
-                places, runs = self.rows.extend(past.lengths, online=online)
-                self.storage.write(places, past.obs, past.columns)
-                self.storage.write_final(runs, past.final)
+                places, slots = self.rows.extend(past.lengths, online=online)
+                self.storage.write(int(places[0]), rows, obs, {**past.columns, "action": action})
+                self.storage.write_final(slots, final)
+            self._loaded = _fingerprint(self._loaded, past)
+            self._intake.offline += 0 if online else rows
         return Loaded(rows, len(past.lengths), past.dropped)
 
     def add(
@@ -137,9 +151,16 @@ class ReplayBuffer:
         `terminated` says that the task ended, so the step is not bootstrapped; `truncated` that it was cut off, so
         it is, from `next_obs`: give the observation before the reset. Both end the trajectory.
         """
-        self.add_batch(
-            one_row(obs), np.asarray(action)[None], [reward], one_row(next_obs), [terminated], [truncated], envs=(env,)
-        )
+        if not self._intake.add_one(obs, action, reward, next_obs, terminated, truncated, env):
+            self.add_batch(
+                one_row(obs),
+                np.asarray(action)[None],
+                [reward],
+                one_row(next_obs),
+                [terminated],
+                [truncated],
+                envs=[env],
+            )
 
     def add_batch(
         self,
@@ -152,6 +173,7 @@ class ReplayBuffer:
         *,
         envs: Sequence[int] | None = None,
         valid: ArrayLike | None = None,
+        infos: Mapping[str, Any] | None = None,
     ) -> None:
         """Append one step of each of several environments, each with a trajectory of its own.
 
@@ -164,59 +186,18 @@ class ReplayBuffer:
             terminated: whether the task ended.
             truncated: whether the episode was cut off.
             envs: the number of each row's environment; 0, 1, ... if not given.
-            valid: rows to take; the others are passed over. Gymnasium's next-step autoreset makes a step that is a
-                reset and no step: mark it False here.
+            valid: rows to take; the others are passed over, such as resets that are no steps.
+            infos: what the vector environment returned with the step. Final observations in it replace those in
+                `next_obs`, as same-step autoreset needs.
         """
-        steps = check_steps(obs, action, reward, next_obs, terminated, truncated, envs, valid)
-        if len(steps.envs) == 0:
-            return
-        if len(steps.envs) > self.capacity:
-            raise DataError(f"{len(steps.envs)} steps at once do not fit a buffer with a capacity of {self.capacity}")
-        self._refuse_out_of_bounds("action", steps.action)
-        with self.rows.lock:
-            self.storage.fit(steps.obs, steps.action, steps.next_obs)
-            self._finish_jumped(steps)
-            rows, runs = self.rows.append(steps.envs)
-            columns = {"action": steps.action, "reward": steps.reward, "terminated": steps.terminated}
-            self.storage.write(rows, steps.obs, columns | {"return_to_go": np.full(len(rows), -np.inf)})
-            self.storage.write_final(runs, steps.next_obs)
-            for i in np.flatnonzero(steps.terminated | steps.truncated):
-                self._finish(steps.envs[i])
-
-    def _finish_jumped(self, steps: Steps) -> None:
-        """End the trajectories that the steps do not go on from: each starts where its environment was not."""
-        if self.jump is None:
-            return
-        runs = np.array([self.ledger.open_run(env) for env in steps.envs])
-        going = np.flatnonzero(runs >= 0)
-        if len(going):
-            reached = self.storage.final(runs[going])
-            jumped = differs(reached, {key: column[going] for key, column in steps.obs.items()}, self.jump)
-            for i in going[jumped]:
-                self._finish(steps.envs[i])
-                self._warn_of_jump(steps.envs[i])
-
-    def _finish(self, env: int) -> None:
-        """Close an environment's trajectory and write the returns its steps now have."""
-        rows = self.rows.close(env)
-        reward, terminated = (self.storage.columns[name][rows] for name in ("reward", "terminated"))
-        self.storage.columns["return_to_go"][rows] = return_to_go(
-            reward, terminated, self.gamma, failure_reward=self.failure_reward
-        )
-
-    def _warn_of_jump(self, env: int) -> None:
-        if not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"environment {env} jumped to another observation without terminated or truncated: a new trajectory "
-                "starts there. Pass truncated=True when you reset, or jump=None to the buffer if your observations "
-                "are normalised anew at every step. (Said once.)",
-                stacklevel=5,
+        if self._intake.autoreset == "next_step" and truncated is None:
+            raise DataError(
+                "add_batch needs truncated with next-step autoreset: otherwise a time limit goes unseen, and the reset "
+                "after it would be stored as a step"
             )
-
-    def _refuse_out_of_bounds(self, name: str, action: Array) -> None:
-        if self._bounds is not None:
-            refuse_out_of_bounds(name, action, *self._bounds)
+        if infos is not None:
+            next_obs = with_final_obs(next_obs, infos)
+        self._intake.add(check_steps(obs, action, reward, next_obs, terminated, truncated, envs, valid))
 
     # ---- batches out --------------------------------------------------------------------------------------------
 
@@ -228,30 +209,74 @@ class ReplayBuffer:
         never call it. Other threads may add meanwhile.
         """
         if not callable(score):
-            raise TypeError(
+            raise DataError(
                 f"refresh needs a function (obs, action) -> log-likelihood per row, got {type(score).__name__}"
             )
         storage = self.storage
         self.rows.refresh(lambda rows: score(unwrapped(storage.observations(rows)), storage.actions(rows)), chunk=chunk)
 
-    def sample(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Batch:
+    @overload
+    def sample(
+        self,
+        shape: int | tuple[int, ...],
+        *,
+        n_step: int = 1,
+        trace: Literal[False] = False,
+        rng: np.random.Generator | None = None,
+    ) -> Batch: ...
+    @overload
+    def sample(
+        self,
+        shape: int | tuple[int, ...],
+        *,
+        n_step: int = 1,
+        trace: Literal[True],
+        rng: np.random.Generator | None = None,
+    ) -> TracedBatch: ...
+    def sample(
+        self,
+        shape: int | tuple[int, ...],
+        *,
+        n_step: int = 1,
+        trace: bool = False,
+        rng: np.random.Generator | None = None,
+    ) -> Batch | TracedBatch:
         """A batch of `n` transitions, or `(updates, n)` at once, drawn with replacement.
 
         Between two refreshes the weights do not change, so drawing the batches of many updates in one call gives the
         same distribution as drawing them one by one, and costs much less.
+
+        Args:
+            shape: transitions to draw, `n` or `(updates, n)`.
+            n_step: steps of the return, see `Batch.reward` and `Batch.discount`; at the end of an episode there are
+                fewer. The discount between them is this buffer's `gamma`.
+            trace: also the row, the origin and the probability of each transition. This looks at every row.
+            rng: draws from this generator instead of the buffer's own.
         """
         with self.rows.lock:
-            return self.take(self.draw(shape, rng=rng))
+            rows = self.draw(shape, rng=rng)
+            batch = self.take(rows, n_step=n_step)
+            if not trace:
+                return batch
+            return TracedBatch(*batch, rows, self.ledger.is_online(rows), self.sampler.probabilities()[rows])
 
     def draw(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
         """The rows that `sample` would return; look at `ledger.is_online(rows)` for their origin."""
         return self.rows.draw(shape, rng=rng)
 
-    def take(self, rows: Ints) -> Batch:
-        """The transitions in these rows, in arrays of their shape."""
+    def take(self, rows: Ints, *, n_step: int = 1) -> Batch:
+        """The transitions in these rows, in arrays of their shape.
+
+        >>> buffer = ReplayBuffer(4, gamma=0.5)
+        >>> for t in range(3):
+        ...     buffer.add([t], [0.0], 1.0, [t + 1], terminated=t == 2)
+        >>> batch = buffer.take(np.arange(3), n_step=2)
+        >>> batch.reward, batch.discount, batch.next_obs.ravel()
+        (array([1.5, 1.5, 1. ], dtype=float32), array([0.5, 0. , 0. ], dtype=float32), array([2, 3, 3]))
+        """
+        whole_number("n_step", n_step)
         with self.rows.lock:
-            flat = rows.reshape(-1)
-            batch = self.storage.take(flat, self.ledger.successors(flat))
+            batch = self.storage.take(rows.reshape(-1), self.ledger.successors, n_step, self.gamma)
         return batch if rows.ndim == 1 else batch.reshape(rows.shape)
 
     def stats(self) -> dict[str, float]:
@@ -268,29 +293,81 @@ class ReplayBuffer:
         """
         with self.rows.lock:
             header, parts = self.rows.state()
-            parts["storage"] = self.storage.state(self._rows_since(since))
-            write_state(path, {"format": _FORMAT, "since": since, **header}, parts)
+            parts["storage"] = self.storage.state(_rows_since(self.ledger, since))
+            header |= {
+                "format": _FORMAT,
+                "made": self._made(),
+                "loaded": [self._loaded, self._intake.offline],
+                "since": since,
+            }
+            parts["ended"] = self._intake.state()
+            write_state(path, header, parts)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue as the buffer that was saved there: the next samples are the ones it would have drawn.
 
         This buffer must have been made with the same arguments; its own content is replaced. If the file leaves out
-        a dataset, the dataset must have been loaded, and nothing else.
+        a dataset, the same dataset must have been loaded, and nothing else. A file that does not fit, or is damaged,
+        is refused with a `DataError`, and this buffer stays as it was.
         """
         header, parts = read_state(path)
-        if header.get("format") != _FORMAT or header["sampler"] != type(self.sampler).__name__:
-            raise DataError(
-                f"{path} holds a buffer with the sampler {header.get('sampler')} (format {header.get('format')}), "
-                f"this one has {type(self.sampler).__name__} (format {_FORMAT})"
-            )
-        with self.rows.lock:
-            if header["since"] not in (0, self.ledger.head):
-                raise DataError(
-                    f"{path} leaves out a dataset of {header['since']} rows: load it into this buffer first, "
-                    f"and nothing else (there are {self.ledger.head} rows)"
-                )
-            self.rows.restore(header, parts)
-            self.storage.restore(parts.get("storage", {}), self._rows_since(header["since"]))
+        try:
+            with self.rows.lock:
+                self._refuse_other_maker(header)
+                since, (loaded, offline) = header["since"], header["loaded"]
+                ledger = Ledger.from_state(self.capacity, parts["ledger"])
+                rows = _rows_since(ledger, since)
+                count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+                self.storage.refuse_misfit(parts.get("storage", {}), count, ledger.slots)
+                ended = self._intake.ended_in(parts["ended"])
+                self.rows.restore(header, parts)
+                self.storage.restore(parts.get("storage", {}), rows)
+                self._loaded, self._intake.offline, self._intake.ended = loaded, offline, ended
+        except DataError as problem:
+            raise DataError(f"{path}: {problem}") from None
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as wrong:
+            raise DataError(f"{path} is damaged: {type(wrong).__name__}: {wrong}") from None
 
-    def _rows_since(self, sequence: int) -> Ints | slice:
-        return self.ledger.rows_between(max(sequence, self.ledger.oldest), self.ledger.head)
+    def _made(self) -> dict[str, Any]:
+        """What a saved buffer must have in common with the one that continues it."""
+        intake = self._intake
+        return {
+            "gamma": self.gamma,
+            "borders": self.borders,
+            "failure_reward": intake.failure_reward,
+            "jump": intake.jump,
+            "action_bounds": None if intake.bounds is None else [bound.tolist() for bound in intake.bounds],
+            "autoreset": intake.autoreset,
+        }
+
+    def _refuse_other_maker(self, header: dict[str, Any]) -> None:
+        if header["format"] != _FORMAT:
+            raise DataError(
+                f"saved in format {header['format']}, and this version reads format {_FORMAT}: continue with the "
+                "version that saved it, or start again"
+            )
+        for name, ours in self._made().items():
+            if header["made"][name] != ours:
+                raise DataError(f"saved with {name}={header['made'][name]}, and this buffer has {name}={ours}")
+        since, (loaded, offline) = header["since"], header["loaded"]
+        if not (isinstance(since, int) and isinstance(offline, int) and isinstance(loaded, str) and since >= 0):
+            raise DataError("damaged: its counts are not whole numbers")
+        if since not in (0, self.ledger.head):
+            raise DataError(
+                f"leaves out a dataset of {since} rows: load it into this buffer first, and nothing else (there are "
+                f"{self.ledger.head} rows)"
+            )
+        if since and loaded != self._loaded:
+            raise DataError("leaves out a dataset, and another one of the same size was loaded into this buffer")
+
+
+def _rows_since(ledger: Ledger, sequence: int) -> Ints | slice:
+    return ledger.rows_between(min(max(sequence, ledger.oldest), ledger.head), ledger.head)
+
+
+def _fingerprint(before: str, past: Trajectories) -> str:
+    """A name for the datasets loaded so far: equal data, in equal order, has equal names."""
+    digest = hashlib.sha256(before.encode())
+    for column in (past.lengths, *past.obs.values(), *past.columns.values()):
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.hexdigest()

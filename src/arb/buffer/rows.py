@@ -7,6 +7,7 @@ writes (`extend`, `append`, `close`), answers for the score of rows by their num
 
 from __future__ import annotations
 
+import copy
 import math
 import operator
 import threading
@@ -17,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from arb.buffer.batch import Batch
 from arb.buffer.diagnostics import describe
-from arb.buffer.ledger import Ints, Ledger
+from arb.buffer.ledger import Ints, Ledger, State
 from arb.buffer.onpolicy import OnPolicy
-from arb.buffer.samplers import Sampler, State
+from arb.buffer.samplers import Sampler
 from arb.buffer.scoring import CHUNK, RowScore, score_all
+from arb.buffer.storage import Batch
 from arb.errors import DataError
 
 PATIENCE = 10_000
@@ -48,7 +49,7 @@ class Rows:
     """
 
     def __init__(self, capacity: int, sampler: Sampler | None = None, seed: int | np.random.SeedSequence | None = None):
-        self.ledger = Ledger(_whole("capacity", capacity))
+        self.ledger = Ledger(whole_number("capacity", capacity))
         self.sampler = _strategy(sampler)
         self.sampler.bind(self.ledger)
         seeds = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
@@ -57,6 +58,7 @@ class Rows:
         self._drawn_online = math.nan
         self._reminded = False
         self._draws_since_refresh = 0
+        self._told = type(self.sampler).insert is not Sampler.insert  # whether the strategy listens to insertions
         self._steps_since_refresh = 0  # data loaded whole is left out: learning from it alone needs no weights
 
     def __len__(self) -> int:
@@ -70,35 +72,47 @@ class Rows:
     # ---- rows in ------------------------------------------------------------------------------------------------
 
     def extend(self, lengths: ArrayLike, *, online: bool = False) -> tuple[Ints, Ints]:
-        """Whole trajectories of these lengths, row after row: the rows they take, and the run of each trajectory."""
+        """Whole trajectories of these lengths, row after row: the rows they take, and the slot of each trajectory."""
         with self.lock:
-            rows, runs = self.ledger.extend(np.asarray(lengths, np.int64), online=online)
-            self.sampler.insert(rows)
-        return rows, runs
+            rows, slots = self.ledger.extend(np.asarray(lengths, np.int64), online=online)
+            self._insert(rows)
+        return rows, slots
 
-    def append(self, streams: Sequence[int], ends: ArrayLike | None = None, online: bool = True) -> tuple[Ints, Ints]:
-        """One step of each of these streams: the rows they take, and their runs.
+    def append(self, streams: Sequence[int], ends: Sequence[bool] | None = None) -> tuple[Ints, list[int]]:
+        """One online step of each of these streams: the rows they take, and the slots of their trajectories.
 
         A stream is what makes one step after the other, such as an environment; its first step, and the first after
-        `close`, begins a trajectory. `ends` marks steps that end theirs.
+        `close`, begins a trajectory. `ends` marks steps that end theirs; a stream may then occur again.
         """
         with self.lock:
-            begins = np.array([self.ledger.open_run(stream) < 0 for stream in streams])
-            rows, runs = self.ledger.append(list(streams), begins, online=online)
-            self._steps_since_refresh += len(rows)
-            self.sampler.insert(rows)
-            if ends is not None:
-                for stream, over in zip(streams, np.asarray(ends), strict=True):
+            if ends is None:
+                rows, slots = self.ledger.append(streams, online=True)
+            else:
+                rows, slots = np.arange(self.ledger.head, self.ledger.head + len(streams)) % self.ledger.capacity, []
+                for stream, over in zip(streams, ends, strict=True):
+                    slots.append(self.ledger.append_one(stream, online=True)[1])
                     if over:
                         self.ledger.close(stream)
-        return rows, runs
+            self._steps_since_refresh += len(rows)
+            self._insert(rows)
+        return rows, slots
+
+    def append_one(self, stream: int) -> tuple[int, int]:
+        """One online step of a stream, for whoever holds the lock: its row, and the slot of its trajectory."""
+        row, slot = self.ledger.append_one(stream, online=True)
+        self._steps_since_refresh += 1
+        if self._told:
+            self.sampler.insert(np.array([row]))
+        return row, slot
 
     def close(self, stream: int) -> Ints:
         """End a stream's trajectory, if it has one open: the rows of that trajectory, in the order of its steps."""
         with self.lock:
-            if self.ledger.open_run(stream) < 0:
-                return np.zeros(0, np.int64)
-            return np.asarray(self.ledger.sequences_of(self.ledger.close(stream)) % self.ledger.capacity)
+            return self.ledger.close(stream)
+
+    def _insert(self, rows: Ints) -> None:
+        if self._told:
+            self.sampler.insert(rows)
 
     # ---- rows out -----------------------------------------------------------------------------------------------
 
@@ -123,7 +137,7 @@ class Rows:
     def draw(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
         """Rows of this shape, drawn with replacement."""
         sizes = shape if isinstance(shape, tuple | list) else (shape,)
-        wanted = tuple(_whole("a batch", size) for size in sizes)
+        wanted = tuple(whole_number("a batch", size) for size in sizes)
         with self.lock:
             self._refuse_empty("sampled")
             if self._steps_since_refresh >= PATIENCE and not self._reminded and self.asks_policy:
@@ -178,24 +192,51 @@ class Rows:
         """Everything that decides future draws: plain values, and groups of arrays, as `write_state` takes them."""
         with self.lock:
             header = {
-                "sampler": type(self.sampler).__name__,
-                "streams": [self.draws.bit_generator.state],
+                "sampler": repr(self.sampler),
+                "stream": self.draws.bit_generator.state,
                 "draws_since_refresh": self._draws_since_refresh,
             }
             return header, {"ledger": self.ledger.state(), "sampler": self.sampler.state()}
 
     def restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
-        """Continue as the rows whose state this is: the next draws are the ones they would have made."""
-        if header.get("sampler") != type(self.sampler).__name__:
-            raise DataError(
-                f"what was saved has the sampler {header.get('sampler')}, this one has {type(self.sampler).__name__}"
-            )
+        """Continue as the rows whose state this is: the next draws are the ones they would have made.
+
+        A state of another strategy, of other settings, or one that no rows ever had is refused with a `DataError`,
+        and nothing has changed.
+        """
+        if header["sampler"] != repr(self.sampler):
+            raise DataError(f"what was saved has the sampler {header['sampler']}, this one has {self.sampler!r}")
         with self.lock:
-            self.ledger.restore(parts["ledger"])
-            self.sampler.restore(parts.get("sampler", {}))
-            self._steps_since_refresh = 0
-            self._draws_since_refresh = int(header.get("draws_since_refresh", 0))
-            self.draws.bit_generator.state = header["streams"][0]
+            before = dict(vars(self.ledger)), copy.deepcopy(vars(self.sampler), {id(self.ledger): self.ledger})
+            try:
+                stream = np.random.default_rng(0)
+                stream.bit_generator.state = header["stream"]
+                draws = whole_number("draws_since_refresh", header["draws_since_refresh"] + 1) - 1
+                ledger = Ledger.from_state(self.ledger.capacity, parts["ledger"])
+                _refuse_damaged(
+                    _same(ledger.state(), _grown(parts["ledger"], self.ledger.capacity)), "its trajectories"
+                )
+                vars(self.ledger).update(vars(ledger))
+                self.sampler.restore(parts.get("sampler", {}))
+                _refuse_damaged(_same(self.sampler.state(), parts.get("sampler", {})), "its weights")
+                self._refuse_unusable_weights()
+            except Exception as wrong:
+                vars(self.ledger).update(before[0])
+                vars(self.sampler).clear()
+                vars(self.sampler).update(before[1])
+                if isinstance(wrong, DataError):
+                    raise
+                raise DataError(f"the saved buffer is damaged: {type(wrong).__name__}: {wrong}") from None
+            self.draws.bit_generator.state = stream.bit_generator.state
+            self._steps_since_refresh, self._draws_since_refresh = 0, draws
+
+    def _refuse_unusable_weights(self) -> None:
+        if self.ledger.size:
+            p = self.sampler.probabilities()
+            usable = p.shape == (self.ledger.size,) and (p >= 0.0).all() and abs(p.sum() - 1.0) < 1e-6
+            _refuse_damaged(usable, "its probabilities")
+            drawn = self.sampler.draw(np.random.default_rng(0), (64,))
+            _refuse_damaged(((drawn >= 0) & (drawn < self.ledger.size)).all(), "its draws")
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "lock"}
@@ -209,19 +250,44 @@ def _strategy(sampler: Any) -> Sampler:
     if sampler is None:
         return OnPolicy()
     if isinstance(sampler, type):
-        raise TypeError(f"sampler is the class {sampler.__name__}: make one of it, {sampler.__name__}()")
+        raise DataError(f"sampler is the class {sampler.__name__}: make one of it, {sampler.__name__}()")
     if not isinstance(sampler, Sampler):
-        raise TypeError(f"sampler must be a strategy, such as arb.OnPolicy(temperature=0.5), got {sampler!r}")
+        raise DataError(f"sampler must be a strategy, such as arb.OnPolicy(temperature=0.5), got {sampler!r}")
     return sampler
 
 
-def _whole(name: str, rows: Any) -> int:
-    """A number of rows: an integer, of any kind, from 1 on."""
+def whole_number(name: str, rows: Any) -> int:
+    """A number of rows or steps: an integer, of any kind, from 1 on."""
     try:
         number = operator.index(rows)
     except TypeError:
         hint = f": write {int(rows)}" if isinstance(rows, float) and rows.is_integer() else ""
-        raise TypeError(f"{name} must be a whole number of rows, got {rows!r}{hint}") from None
+        raise DataError(f"{name} must be a whole number, got {rows!r}{hint}") from None
     if number < 1:
-        raise DataError(f"{name} must be at least 1 row, got {number}")
+        raise DataError(f"{name} must be at least 1, got {number}")
     return number
+
+
+def _same(a: State, b: State) -> bool:
+    """Whether two states have the same arrays, bit for bit."""
+    return a.keys() == b.keys() and all(
+        np.asarray(a[key]).dtype == np.asarray(b[key]).dtype
+        and np.array_equal(a[key], b[key], equal_nan=_floats(a[key]))
+        for key in a
+    )
+
+
+def _grown(state: State, capacity: int) -> State:
+    """The state of a ledger, with the capacity of the one that continues it."""
+    counters = state["counters"].copy()
+    counters[0] = capacity
+    return state | {"counters": counters}
+
+
+def _floats(column: Any) -> bool:
+    return bool(np.asarray(column).dtype.kind == "f")
+
+
+def _refuse_damaged(sound: Any, what: str) -> None:
+    if not sound:
+        raise DataError(f"the saved buffer is damaged: {what} cannot be restored")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.batch import Array
+from arb.buffer.dataset import Array
 from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import as_numpy
 from arb.errors import DataError

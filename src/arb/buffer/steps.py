@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arb.buffer.batch import Array, Obs
-from arb.buffer.dataset import Leaves, leaves, single_precision
-from arb.errors import DataError, refuse_non_finite
+from arb.buffer.dataset import Array, Leaves, Obs, leaves, single_precision
+from arb.errors import DataError, refuse_non_finite, refuse_unknown_word
+
+MODES = ("next_step", "same_step", "disabled")
+"""How a vector environment resets the environments whose episode ended, in Gymnasium's terms."""
 
 
 class Steps(NamedTuple):
@@ -22,7 +25,14 @@ class Steps(NamedTuple):
     next_obs: Leaves
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
-    envs: list[int]
+    envs: Sequence[int]
+
+    def only(self, chosen: NDArray[np.intp]) -> Steps:
+        """Some of these steps."""
+        obs, next_obs = ({key: column[chosen] for key, column in side.items()} for side in (self.obs, self.next_obs))
+        envs = [self.envs[i] for i in chosen.tolist()]
+        ended, cut = self.terminated[chosen], self.truncated[chosen]
+        return Steps(obs, self.action[chosen], self.reward[chosen], next_obs, ended, cut, envs)
 
 
 def check_steps(
@@ -36,34 +46,45 @@ def check_steps(
     valid: ArrayLike | None,
 ) -> Steps:
     """Bring the arguments of `ReplayBuffer.add_batch` into shape, or say in one line what is wrong with them."""
-    columns: dict[str, Any] = {
-        "action": single_precision(np.asarray(action)),
-        "reward": _rewards(reward),
-        "terminated": _flags("terminated", terminated),
-    }
-    n = len(columns["reward"])
-    columns["truncated"] = np.zeros(n, bool) if truncated is None else _flags("truncated", truncated)
+    rewards = _rewards(reward)
+    n = len(rewards)
+    ended = _flags("terminated", terminated)
+    cut = np.zeros(n, bool) if truncated is None else _flags("truncated", truncated)
+    actions = single_precision(np.asarray(action))
     before, after = leaves(obs), leaves(next_obs)
     if before.keys() != after.keys():
         raise DataError(f"obs has the keys {list(before)} but next_obs {list(after)}")
-    for name, column in [*columns.items(), *_labelled("obs", before), *_labelled("next_obs", after)]:
-        if column.ndim == 0 or len(column) != n:
-            raise DataError(f"{name} has shape {column.shape}, but {n} rewards were given: one row per environment")
-        if column.dtype.kind in "OUS":
-            raise DataError(f"{name} must hold numbers, got dtype {column.dtype}")
-        refuse_non_finite(name, column)
-    numbers = list(range(n)) if envs is None else [int(env) for env in envs]
-    if len(numbers) != n or len(set(numbers)) != n:
+    for name, column in (("reward", rewards), ("terminated", ended), ("truncated", cut), ("action", actions)):
+        _check(name, column, n)
+    for name, side in (("obs", before), ("next_obs", after)):
+        for key, column in side.items():
+            _check(f"{name}[{key!r}]" if key else name, column, n)
+    numbers: Sequence[int] = range(n) if envs is None else [int(env) for env in envs]
+    if envs is not None and (len(numbers) != n or len(set(numbers)) != n):
         raise DataError(f"envs must name {n} different environments, got {numbers}")
-    if valid is not None:
-        wanted = _flags("valid", valid)
-        if len(wanted) != n:
-            raise DataError(f"valid has {len(wanted)} rows, but {n} rewards were given: one per environment")
-        chosen = np.flatnonzero(wanted)
-        columns = {name: column[chosen] for name, column in columns.items()}
-        before, after = ({key: column[chosen] for key, column in side.items()} for side in (before, after))
-        numbers = [numbers[i] for i in chosen]
-    return Steps(obs=before, next_obs=after, envs=numbers, **columns)
+    steps = Steps(before, actions, rewards, after, ended, cut, numbers)
+    if valid is None:
+        return steps
+    wanted = _flags("valid", valid)
+    if len(wanted) != n:
+        raise DataError(f"valid has {len(wanted)} rows, but {n} rewards were given: one per environment")
+    return steps.only(np.flatnonzero(wanted))
+
+
+def _check(name: str, column: Array, n: int) -> None:
+    if column.ndim == 0 or len(column) != n:
+        raise DataError(f"{name} has shape {column.shape}, but {n} rewards were given: one row per environment")
+    kind = column.dtype.kind
+    if kind not in "biuf":
+        raise DataError(f"{name} must hold numbers, got dtype {column.dtype}")
+    if kind == "f" and not all_finite(column):
+        refuse_non_finite(name, column)
+
+
+def all_finite(column: Array) -> bool:
+    """Whether floats are neither nan nor infinite: by their sum of squares, one by one only if that is not finite."""
+    flat = column.reshape(-1)
+    return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())
 
 
 def _rewards(reward: ArrayLike) -> NDArray[np.float32]:
@@ -96,12 +117,76 @@ def _one_per_row(name: str, column: Array) -> Array:
     return column.reshape(-1)
 
 
-def _labelled(name: str, columns: Leaves) -> list[tuple[str, Array]]:
-    return [(f"{name}[{key!r}]" if key else name, column) for key, column in columns.items()]
-
-
 def one_row(obs: Any) -> Obs:
     """A single observation with a leading axis of length one."""
     if isinstance(obs, Mapping):
         return {key: np.asarray(column)[None] for key, column in obs.items()}
     return np.asarray(obs)[None]
+
+
+# ---- automatic resets -------------------------------------------------------------------------------------------
+
+
+def autoreset_mode(said: Any) -> str | None:
+    """`next_step`, `same_step` or `disabled`, from such a word, Gymnasium's `AutoresetMode`, or a vector environment.
+
+    >>> autoreset_mode("same_step"), autoreset_mode(None)
+    ('same_step', None)
+    """
+    if said is None:
+        return None
+    if hasattr(said, "metadata"):
+        said = (said.metadata or {}).get("autoreset_mode")
+        if said is None:
+            raise DataError(
+                "the environment does not say how it resets (its metadata has no 'autoreset_mode'): pass autoreset="
+                "'next_step', 'same_step' or 'disabled'"
+            )
+    word = str(getattr(said, "value", said))
+    word = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}.get(word, word)
+    refuse_unknown_word("autoreset", word, MODES)
+    return word
+
+
+def with_final_obs(next_obs: Obs, infos: Mapping[str, Any]) -> Obs:
+    """Next observations in which the final ones replace those after a reset, as same-step autoreset hands them over.
+
+    Gymnasium puts the final observations of the environments that ended into `infos`, under a name that has changed,
+    and a mask beside it.
+    """
+    name, ended = ended_in(infos)
+    if name is None or not ended.any():
+        return next_obs
+    final = infos[name]
+    if isinstance(next_obs, Mapping):
+        whole = isinstance(final, Mapping)
+        return {
+            key: _replaced(column, final[key] if whole else [o and o[key] for o in final], ended)
+            for key, column in next_obs.items()
+        }
+    return _replaced(next_obs, final, ended)
+
+
+def ended_in(infos: Mapping[str, Any]) -> tuple[str | None, NDArray[np.bool_]]:
+    """The name under which `infos` has final observations, if it does, and which environments they belong to."""
+    for name in ("final_obs", "final_observation"):
+        if f"_{name}" in infos:
+            return name, np.asarray(infos[f"_{name}"], bool)
+    return None, np.zeros(0, bool)
+
+
+def _replaced(column: Any, final: Any, ended: NDArray[np.bool_]) -> Array:
+    replaced: Array = np.array(column)
+    for i in np.flatnonzero(ended):
+        replaced[i] = final[i]
+    return replaced
+
+
+def refuse_fused(env: int) -> None:
+    """Refuse a step that begins at the very observation at which the episode before it ended."""
+    raise DataError(
+        f"environment {env} begins a step where its last episode ended. Gymnasium's next-step autoreset makes such "
+        "steps, which are resets and no steps: pass autoreset=envs to the buffer, and they are dropped. With same-step "
+        "autoreset, next_obs must be the final observation: pass infos=infos. If your environment really goes on "
+        "where an episode was cut, pass autoreset='disabled' to the buffer"
+    )

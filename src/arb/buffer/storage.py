@@ -7,17 +7,62 @@ special happens to its newest step.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.batch import Array, Batch
-from arb.buffer.dataset import Leaves, unwrapped
-from arb.buffer.ledger import Ints, Successors
-from arb.errors import DataError
+from arb.buffer.dataset import Array, Leaves, Obs, unwrapped
+from arb.buffer.ledger import Ints, State, Successors
+from arb.errors import DataError, refuse_non_finite
 
 Rows = Ints | slice
+
+_PLAIN = {"reward": np.float32, "terminated": np.bool_, "return_to_go": np.float32}
+
+
+class Batch(NamedTuple):
+    """Transitions with leading axes `(B,)` or `(updates, B)`, as NumPy arrays (or whatever a caller maps them to)."""
+
+    obs: Obs
+    action: Array
+    reward: NDArray[np.float32]
+    """The reward; with `n_step=k` the discounted sum of the next k rewards, or of as many as the episode has left."""
+    next_obs: Obs
+    discount: NDArray[np.float32]
+    """0 where the task ended, 1 where it went on or was cut off by a time limit. Multiply your gamma with it.
+    With `n_step=k`, a step that was followed by m - 1 others has gamma^(m - 1) in place of 1: your target
+    `reward + gamma * discount * value(next_obs)` stays as it is."""
+    return_to_go: NDArray[np.float32]
+    """Discounted Monte-Carlo return from this step on; `-inf` while its episode is open, so `max(q, .)` is q."""
+
+    def reshape(self, shape: tuple[int, ...]) -> Batch:
+        """The same transitions with other leading axes."""
+        return Batch(*(_reshaped(column, shape) for column in self))
+
+
+class TracedBatch(NamedTuple):
+    """A `Batch` that also says where each transition comes from: `ReplayBuffer.sample(n, trace=True)`."""
+
+    obs: Obs
+    action: Array
+    reward: NDArray[np.float32]
+    next_obs: Obs
+    discount: NDArray[np.float32]
+    return_to_go: NDArray[np.float32]
+    row: Ints
+    """The row in the buffer."""
+    online: NDArray[np.bool_]
+    """Whether it was added online."""
+    probability: NDArray[np.float64]
+    """The probability of one draw to be this row."""
+
+
+def _reshaped(column: Any, shape: tuple[int, ...]) -> Any:
+    if isinstance(column, dict):
+        return {key: _reshaped(values, shape) for key, values in column.items()}
+    return column.reshape(*shape, *column.shape[1:])
 
 
 class Storage:
@@ -33,46 +78,57 @@ class Storage:
         """Bytes allocated for columns and final observations."""
         return sum(c.nbytes for c in self.columns.values()) + sum(f.nbytes for f in self._final.values())
 
-    def fit(self, obs: Leaves, action: Array, next_obs: Leaves | None = None) -> None:
-        """Allocate columns like these arrays, or check that these arrays fit the columns there are."""
+    def fitted(self, obs: Leaves, action: Array, next_obs: Leaves) -> tuple[Leaves, Array, Leaves]:
+        """These arrays in the dtypes of the columns, which are allocated if there are none yet.
+
+        A value that a column cannot hold is refused, not wrapped around or rounded.
+        """
         given = {**_columns_of(obs), "action": action}
         held = self.columns or given
         if self.columns and obs.keys() != self._final.keys():
             raise DataError(f"observations have the keys {list(obs)}, but the buffer holds {list(self._final)}")
-        for name, column in given.items():
-            _refuse_misfit(name, column, held[name])
-        for key, column in (next_obs or {}).items():
-            _refuse_misfit(f"next_{_obs_key(key)}", column, held[_obs_key(key)])
+        before = {key: _like(_obs_key(key), column, held[_obs_key(key)]) for key, column in obs.items()}
+        after = {key: _like(f"next_{_obs_key(key)}", c, held[_obs_key(key)]) for key, c in next_obs.items()}
+        action = _like("action", action, held["action"])
         if not self.columns:
-            for name, column in given.items():
-                self.columns[name] = np.zeros((self.capacity, *column.shape[1:]), column.dtype)
-            self.columns["reward"] = np.zeros(self.capacity, np.float32)
-            self.columns["terminated"] = np.zeros(self.capacity, bool)
-            self.columns["return_to_go"] = np.zeros(self.capacity, np.float32)
+            made = {name: np.zeros((self.capacity, *c.shape[1:]), c.dtype) for name, c in given.items()}
+            self.columns = made | {name: np.zeros(self.capacity, dtype) for name, dtype in _PLAIN.items()}
             self._final = {key: np.zeros((0, *column.shape[1:]), column.dtype) for key, column in obs.items()}
+        return before, action, after
 
-    def write(self, rows: Ints, obs: Leaves, columns: dict[str, Array]) -> None:
-        """Fill these rows, which are consecutive in the ring."""
-        split = min(self.capacity - int(rows[0]), len(rows)) if len(rows) else 0
+    def write(self, first: int, n: int, obs: Leaves, columns: dict[str, Any]) -> None:
+        """Fill n rows from `first` on, round the end of the ring; a column may be one value for all."""
+        fits = first + n <= self.capacity
+        split = n if fits else self.capacity - first
         for name, values in {**_columns_of(obs), **columns}.items():
             held = self.columns[name]
-            held[rows[0] : rows[0] + split] = values[:split]
-            held[: len(rows) - split] = values[split:]
+            if fits:
+                held[first : first + n] = values
+            else:
+                both = np.broadcast_to(values, (n, *held.shape[1:]))
+                held[first:], held[: n - split] = both[:split], both[split:]
 
-    def write_final(self, runs: Ints, obs: Leaves) -> None:
-        """Keep the observation that follows the newest step of each run."""
-        needed = int(runs.max(initial=-1)) + 1
+    def write_final(self, slots: Ints | list[int], obs: Leaves) -> None:
+        """Keep the observation that follows the newest step of each of these trajectories."""
+        needed = int(max(slots) if isinstance(slots, list) else slots.max(initial=-1)) + 1
         for key, column in obs.items():
             held = self._final[key]
             if len(held) < needed:
                 grown = np.zeros((max(needed, len(held) * 5 // 4), *held.shape[1:]), held.dtype)
                 grown[: len(held)] = held
                 self._final[key] = held = grown
-            held[runs] = column
+            held[slots] = column
 
-    def final(self, runs: Ints) -> Leaves:
-        """The observations that follow the newest steps of these runs."""
-        return {key: column[runs] for key, column in self._final.items()}
+    def final(self, slots: Any) -> Leaves:
+        """The observations that follow the newest steps of these trajectories."""
+        return {key: column[slots] for key, column in self._final.items()}
+
+    def vectors(self) -> tuple[Array, Array, Array] | None:
+        """The columns of observation, action and final observation, if observations are one float vector each."""
+        obs, final = self.columns.get("obs"), self._final.get("")
+        if obs is None or final is None or obs.ndim != 2 or obs.dtype != np.float32:
+            return None
+        return obs, self.columns["action"], final
 
     def observations(self, rows: Rows) -> Leaves:
         """Observations of some rows: views for a slice, copies for numbers."""
@@ -82,40 +138,87 @@ class Storage:
         """Actions of some rows: a view for a slice, a copy for numbers."""
         return self._at("action", rows)
 
-    def take(self, rows: Ints, after: Successors) -> Batch:
-        """The transitions in some rows."""
-        next_obs = self.observations(after.row)
-        final = np.flatnonzero(after.final)
-        if len(final):
-            for key, column in self.final(after.run[final]).items():
-                next_obs[key][final] = column
+    def take(self, rows: Ints, successors: Callable[[Ints], Successors], n_step: int, gamma: float) -> Batch:
+        """The transitions in some rows, or those over `n_step` steps from them on."""
+        after = successors(rows)
+        last = rows
+        reward = self._at("reward", rows)
+        over = self._at("terminated", rows)
+        factor: Any = 1.0
+        for k in range(1, n_step):
+            on = np.flatnonzero(~(after.final | over))
+            if k == 1:
+                last, reward, factor = last.copy(), reward.astype(np.float64), np.ones(len(rows))
+            if len(on) == 0:
+                break
+            last[on] = after.row[on]
+            factor[on] *= gamma
+            reward[on] += factor[on] * self._at("reward", last[on])
+            after, over = successors(last), self._at("terminated", last)
         return Batch(
             obs=unwrapped(self.observations(rows)),
             action=self.actions(rows),
-            reward=self._at("reward", rows),
-            next_obs=unwrapped(next_obs),
-            discount=np.subtract(1.0, self._at("terminated", rows), dtype=np.float32),
+            reward=reward.astype(np.float32, copy=False),
+            next_obs=unwrapped(self._next(after)),
+            discount=np.asarray(factor * np.subtract(1.0, over, dtype=np.float32), np.float32),
             return_to_go=self._at("return_to_go", rows),
         )
 
-    def state(self, rows: Rows) -> dict[str, NDArray[Any]]:
-        """These rows of every column, and the final observations."""
-        held = {f"column.{name}": column[rows] for name, column in self.columns.items()}
-        return held | {f"final.{key}": column for key, column in self._final.items()}
-
-    def restore(self, state: dict[str, NDArray[Any]], rows: Rows) -> None:
-        """Put a saved state back into these rows; rows beside them stay as they are."""
-        self._final = {k.removeprefix("final."): v for k, v in state.items() if k.startswith("final.")}
-        for key, saved in state.items():
-            if key.startswith("column."):
-                name = key.removeprefix("column.")
-                if name not in self.columns:
-                    self.columns[name] = np.zeros((self.capacity, *saved.shape[1:]), saved.dtype)
-                self.columns[name][rows] = saved
+    def _next(self, after: Successors) -> Leaves:
+        next_obs = self.observations(np.where(after.final, 0, after.row))
+        final = np.flatnonzero(after.final)
+        if len(final):
+            for key, column in self.final(after.slot[final]).items():
+                next_obs[key][final] = column
+        return next_obs
 
     def _at(self, name: str, rows: Rows) -> Array:
         column = self.columns[name]
         return column[rows] if isinstance(rows, slice) else column.take(rows, axis=0)
+
+    # ---- saving -------------------------------------------------------------------------------------------------
+
+    def state(self, rows: Rows) -> State:
+        """These rows of every column, and the final observations."""
+        held = {f"column.{name}": column[rows] for name, column in self.columns.items()}
+        return held | {f"final.{key}": column for key, column in self._final.items()}
+
+    def refuse_misfit(self, state: State, rows: int, slots: int) -> None:
+        """Raise a `DataError` unless this is a state of so many rows and trajectories, like the columns there are."""
+        columns, final = _named(state, "column."), _named(state, "final.")
+        obs = {_obs_key(key) for key in final}
+        if len(columns) + len(final) < len(state) or set(columns) != (obs | {"action", *_PLAIN} if state else set()):
+            raise DataError(f"the saved buffer is damaged: its columns are {', '.join(state)}")
+        if not state and (rows or slots):
+            raise DataError("the saved buffer is damaged: it has no columns")
+        like = self.columns or columns
+        for name, column in columns.items():
+            dtype = _PLAIN.get(name, like[name].dtype if name in like else None)
+            if name not in like or column.ndim == 0 or column.dtype != dtype or column.dtype.kind not in "biuf":
+                raise DataError(f"{name} of the saved buffer does not fit this one's columns {', '.join(like)}")
+            if column.shape != (rows, *like[name].shape[1:]) or (name in _PLAIN and column.ndim != 1):
+                raise DataError(
+                    f"{name} of the saved buffer has shape {column.shape}, where {(rows, *like[name].shape[1:])} fits"
+                )
+            if name != "return_to_go":
+                refuse_non_finite(f"{name} of the saved buffer", column)
+        for key, column in final.items():
+            held = like[_obs_key(key)]
+            if column.dtype != held.dtype or column.shape[1:] != held.shape[1:] or len(column) < slots:
+                raise DataError(f"the saved buffer is damaged: its final observations {key} are {column.shape}")
+
+    def restore(self, state: State, rows: Rows) -> None:
+        """Put a state that fits back into these rows; rows beside them stay as they are."""
+        columns = _named(state, "column.")
+        if not self.columns:
+            self.columns = {name: np.zeros((self.capacity, *c.shape[1:]), c.dtype) for name, c in columns.items()}
+        self._final = _named(state, "final.")
+        for name, column in columns.items():
+            self.columns[name][rows] = column
+
+
+def _named(state: State, kind: str) -> dict[str, Array]:
+    return {key.removeprefix(kind): column for key, column in state.items() if key.startswith(kind)}
 
 
 def _obs_key(key: str) -> str:
@@ -126,8 +229,18 @@ def _columns_of(obs: Leaves) -> dict[str, Array]:
     return {_obs_key(key): column for key, column in obs.items()}
 
 
-def _refuse_misfit(name: str, column: Array, held: Array) -> None:
+def _like(name: str, column: Array, held: Array) -> Array:
+    """A column in the dtype of the one that is held; refused if it has another shape or does not fit."""
     if column.shape[1:] != held.shape[1:]:
         raise DataError(f"{name} has shape {column.shape[1:]} per step, but the buffer holds {held.shape[1:]}")
+    if column.dtype == held.dtype:
+        return column
     if not np.can_cast(column.dtype, held.dtype, "same_kind"):
         raise DataError(f"{name} has dtype {column.dtype}, which does not fit the {held.dtype} that came first")
+    cast = column.astype(held.dtype)
+    if not (np.can_cast(column.dtype, held.dtype, "safe") or np.array_equal(cast, column)):
+        raise DataError(
+            f"{name} has values of dtype {column.dtype} that do not fit the {held.dtype} that came first: convert the "
+            f"data that comes first to {column.dtype}"
+        )
+    return cast

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.borders import differs
 from arb.buffer.dataset import leaves
+from arb.buffer.episodes import differs
 from arb.data.bounds import Bounds, known_bounds
 from arb.data.columns import Data, borders, finish
 from arb.data.load import Source, read_raw

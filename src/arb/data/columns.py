@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.borders import differs, episode_ends
 from arb.buffer.dataset import Transitions, check_dataset, unwrapped
+from arb.buffer.episodes import differs, episode_ends
 from arb.data.starts import unknown_starts
 from arb.errors import DataError
 

@@ -126,6 +126,7 @@ class Problem:
             gamma=self.config.settings.discount,
             seed=stream(self.config.seed, "buffer", name),
             failure_reward=float(self.shaping.rewards(0.0)) if known_failure else None,
+            autoreset="disabled",  # the collector resets its environment itself
         )
 
 
