@@ -1,12 +1,15 @@
-"""The examples in the documentation run as they stand."""
+"""The documentation is true: examples run, links lead somewhere, and what is made from the code is up to date."""
 
+import importlib.util
 import re
 import warnings
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 
 
 def examples() -> list[tuple[str, str]]:
@@ -29,3 +32,155 @@ def test_example_runs(name, code, tmp_path, monkeypatch):
                 warnings.simplefilter("ignore")  # they warn of themselves, when imported and after
                 pytest.importorskip(host)
         exec(compile(code, name, "exec"), {"__name__": "__main__"})
+
+
+# ---- links -----------------------------------------------------------------------------------------------------------
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that the site gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    plain = [re.sub(r"[^\w\s-]", "", heading.replace("`", "").lower()).strip() for heading in headings]
+    return {re.sub(r"[\s-]+", "-", heading) for heading in plain}
+
+
+def broken(page: Path) -> list[str]:
+    """The links of a page that lead nowhere."""
+    found = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"https?:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        outside = page.is_relative_to(DOCS) and not target.is_relative_to(DOCS)  # the site has nothing but docs/
+        if outside or not target.exists() or (anchor and anchor not in anchors(target)):
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    assert broken(page) == []
+
+
+def test_a_broken_link_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.test_docs.DOCS", tmp_path)
+    (tmp_path / "there.md").write_text("# A heading, with `code`\n")
+    page = tmp_path / "page.md"
+    page.write_text("[a](there.md) [b](there.md#a-heading-with-code) [c](gone.md) [d](there.md#gone) [e](../out.md)")
+    (tmp_path.parent / "out.md").touch()
+    assert broken(page) == ["gone.md", "there.md#gone", "../out.md"]
+
+
+def test_every_page_is_in_the_navigation():
+    listed = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+# ---- what is made from the code --------------------------------------------------------------------------------------
+
+
+def maker():
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "tools" / "pages.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_generated_pages_are_up_to_date():
+    for path, text in maker().pages().items():
+        assert path.read_text() == text, f"{path.name} is out of date: python tools/pages.py"
+
+
+def test_the_picture_shows_every_room_and_its_imports():
+    from tests.test_package import LAYERS, SOURCE, imported_by, room_of
+
+    pages = maker()
+    drawn = re.findall(r"<title>(\w+) imports (\w+)</title>", (DOCS / "architecture.svg").read_text())
+    told = {
+        (room_of(path), name.split(".")[1])
+        for path in SOURCE.rglob("*.py")
+        if path != SOURCE / "__init__.py"
+        for name in imported_by(path)
+        if "." in name and name.split(".")[1] != room_of(path)
+    }
+    assert set(drawn) <= told
+    reached = {(a, b) for a, b in told if b in pages.SHARED} | set(drawn)
+    while more := {(a, d) for a, b in reached for c, d in reached if b == c} - reached:
+        reached |= more
+    assert told <= reached  # an arrow that is not drawn follows from others
+    assert {room for rooms in LAYERS for room in rooms} == pages.ROOMS.keys()
+
+
+def test_a_page_without_the_place_for_a_table_is_refused():
+    fill = maker().filled
+    assert fill("a\n<!-- x -->\nold\n<!-- end of x -->\nb", "x", "new") == "a\n<!-- x -->\nnew\n<!-- end of x -->\nb"
+    with pytest.raises(ValueError, match="no place for y"):
+        fill("<!-- x -->\n<!-- end of x -->", "y", "new")
+
+
+def defined(section: str) -> list[str]:
+    """The names in the first column of the tables in a section of the page of figures."""
+    text = (DOCS / "reference" / "figures.md").read_text().split(f"## {section}\n")[1].split("\n## ")[0]
+    first = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    return [name for cell in first for name in re.findall(r"`(\w+)`", cell)]
+
+
+def test_every_replay_figure_is_defined_once():
+    import numpy as np
+
+    import arb
+    from arb.strategies import FIGURES, STRATEGIES
+
+    buffer = arb.ReplayBuffer(10, arb.OnPolicy("auto"))
+    buffer.add(np.zeros(2), np.zeros(1), 0.0, np.ones(2), terminated=True)
+    buffer.refresh(lambda obs, action: np.zeros(len(obs)))
+    buffer.sample(4)
+    own = {figure for row in STRATEGIES.values() for figure in row.figures}
+    names = defined("Replay")
+    assert len(names) == len(set(names))
+    assert set(names) == {*FIGURES, *own, *buffer.stats()}
+
+
+def test_every_figure_of_an_update_is_defined_once():
+    jax = pytest.importorskip("jax")
+    import numpy as np
+
+    import arb
+    from arb.algorithms import AGENTS, agent_class, settings_class
+
+    row = np.zeros((2,), np.float32)
+    batch = arb.Batch(np.zeros((2, 3)), np.zeros((2, 2)), row, np.zeros((2, 3)), row, row)
+    logged = set()
+    for name in AGENTS:
+        make = agent_class(name).create
+
+        def update(key, make=make, name=name):
+            agent = make(key, 3, 2, settings_class(name)())
+            return agent.update(batch, key)[1]
+
+        logged |= jax.eval_shape(update, jax.random.key(0)).keys()
+    names = defined("Updates")
+    assert len(names) == len(set(names))
+    assert set(names) == logged
+
+
+def test_every_result_and_every_column_of_an_evaluation_is_defined():
+    from arb.runfolder import Scores
+
+    told = {*defined("Evaluations"), *defined("Results")}
+    assert {*Scores._fields, "episode", "return", "score", "success"} <= told
+
+
+def test_every_file_of_a_run_is_on_its_page():
+    from arb.runfolder import POLICIES, RunFolder
+
+    page = (DOCS / "reference" / "files.md").read_text()
+    files = [value.name for value in vars(RunFolder("x")).values() if value.name != "x"]
+    for name in [*files, *(f"policy/{file}" for file in POLICIES.values())]:
+        assert f"`{name}`" in page or f"`{name}/`" in page, name

@@ -1,0 +1,295 @@
+"""Write the parts of the documentation that are made from the code: `python tools/pages.py`.
+
+- docs/reference/settings.md, from the table of settings;
+- docs/architecture.svg, from the imports in src/arb;
+- the tables in docs/suite.md, from the ladders that ship with the package and from docs/suite.csv.
+
+`tests/test_docs.py` compares what is committed with what this script gives. `python tools/pages.py --sets` first makes
+the sets of the suite (about a minute each) and writes docs/suite.csv from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+DOCS, SOURCE = ROOT / "docs", ROOT / "src" / "arb"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    r"""A Markdown table.
+
+    >>> print(table(["a", "b"], [[1, "x|y"]]))
+    | a | b |
+    |---|---|
+    | 1 | x\|y |
+    """
+    columns = list(head)
+    lines = [columns, ["---"] * len(columns), *([str(cell).replace("|", "\\|") for cell in row] for row in rows)]
+    text = [f"| {' | '.join(line)} |" for line in lines]
+    text[1] = f"|{'---|' * len(columns)}"
+    return "\n".join(text)
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+
+
+def settings_page() -> str:
+    """The page of all settings."""
+    from arb.algorithms import AGENTS
+    from arb.runs.config import PRESETS, configure, settings_table
+    from arb.strategies import STRATEGIES
+
+    def rows(agent: str, *groups: str) -> Iterator[list[str]]:
+        for row in settings_table(configure(agent=agent, preset="paper")):
+            if row.name.partition(".")[0] in groups:
+                yield [f"`{row.name}`", _type(row.type), _value(row.default), row.meaning]
+
+    head = ["setting", "type", "default", "meaning"]
+    readers = [
+        [f"`{name}`", row.label, ", ".join(f"`replay.{leaf}`" for leaf in row.reads) or "none"]
+        for name, row in STRATEGIES.items()
+    ]
+    presets = [
+        [f"`{name}`", *(f"{n:,}" for n in (plan.pretrain, plan.online, plan.collect, when.every, when.episodes))]
+        for name, (plan, when) in PRESETS.items()
+    ]
+    parts = [
+        "# Settings",
+        "<!-- Written by tools/pages.py from the table of settings; do not edit. -->",
+        "Every setting of a run has a name. Give it to `arb run`, `arb sweep` and `arb compare` as `NAME=VALUE`,\n"
+        'or from Python as `overrides={"NAME": value}`. `arb run --settings` prints the table for one agent, strategy\n'
+        "and preset.\n"
+        "The defaults here are those of `--preset paper` on a locomotion task.",
+        "## The run",
+        table(head, rows("iql", "task", "env", "agent", "seed")),
+        "`--task`, `--env`, `--agent`, `--strategy` and `--seed` set these.",
+        "## Schedule and evaluation",
+        table(head, rows("iql", "schedule", "evaluation")),
+        "Presets replace some of them:",
+        table(
+            ["`--preset`", "updates offline", "steps online", "steps per block", "evaluated every", "episodes"], presets
+        ),
+        "## Replay",
+        table(head, rows("iql", "replay")),
+        "Each strategy reads only its own settings:",
+        table(["`--strategy`", "name", "settings it reads"], readers),
+        "λ of ARB is the paper's for the agent and the task family, unless it is given.",
+    ]
+    for name, agent in AGENTS.items():
+        parts += [f"## {agent.label}", f"With `--agent {name}`:", table(head, rows(name, "settings")), *_family(name)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _family(agent: str) -> list[str]:
+    """What differs on AntMaze tasks."""
+    from arb.algorithms import AGENTS
+
+    tuned = AGENTS[agent].tuned
+    usual, maze = (tuned[name].settings if name in tuned else {} for name in ("locomotion", "antmaze"))
+    other = [f"`settings.{leaf}={_bare(value)}`" for leaf, value in maze.items() if usual.get(leaf) != value]
+    return ["On AntMaze tasks the defaults are " + ", ".join(other) + "."] if other else []
+
+
+def _bare(value: Any) -> str:
+    return "(" + ",".join(map(str, value)) + ")" if isinstance(value, tuple) else str(value)
+
+
+def _value(value: Any) -> str:
+    return f"`{_bare(value)}`" if value != "" else ""
+
+
+def _type(name: str) -> str:
+    return f"`{name}`" if "[" in name else name
+
+
+# ---- the picture of the rooms ----------------------------------------------------------------------------------------
+
+ROOMS: Mapping[str, tuple[int, str]] = {
+    # room: where its centre is from left to right, and what it is
+    "cli": (418, "a module per command"),
+    "paper": (418, "the paper's experiments"),
+    "sweeps": (418, "grids of runs, Ray"),
+    "runs": (418, "config, Algorithm 1"),
+    "data": (664, "files to episodes"),
+    "report": (90, "run folders to a page"),
+    "agents": (254, "IQL, Cal-QL, PEX, SAC"),
+    "envs": (664, "D4RL's physics"),
+    "adapters": (992, "SB3, TorchRL, d3rlpy"),
+    "testing": (828, "checks for plug-ins"),
+    "strategies": (520, "one row per strategy"),
+    "algorithms": (400, "one row per agent"),
+    "buffer": (664, "replay, NumPy alone"),
+    "tasks": (450, "families and tasks"),
+    "policy": (254, "the exported policy"),
+    "plugins": (664, "my_module:MyAgent"),
+    "progress": (828, "bars on a terminal"),
+    "runfolder": (90, "the files of a run"),
+    "files": (541, "writing and reading"),
+    "errors": (541, "DataError"),
+}
+SHARED = ("errors", "files", "plugins", "progress")
+"""Rooms that serve everything above them; arrows to them would hide the others."""
+WIDTH, BOX, HEIGHT, ROW = 1082, 150, 42, 76
+
+
+def imports() -> dict[str, set[str]]:
+    """Which rooms each room imports, as the code has it."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        here = found.setdefault(room, set())
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            here |= {name.split(".")[1] for name in names if name.startswith("arb.")} - {room}
+    return found
+
+
+def arrows(edges: Mapping[str, set[str]]) -> set[tuple[str, str]]:
+    """The imports that do not follow from others.
+
+    >>> sorted(arrows({"a": {"b", "c"}, "b": {"c"}, "c": set()}))
+    [('a', 'b'), ('b', 'c')]
+    """
+
+    def below(room: str) -> set[str]:
+        return set().union(*({other} | below(other) for other in edges[room]))
+
+    return {
+        (room, other)
+        for room, others in edges.items()
+        for other in others
+        if not any(other in below(between) for between in others - {other})
+    }
+
+
+def picture(layers: Iterable[Iterable[str]]) -> str:
+    """The rooms in their layers, from the ground up, and the arrows between them, as SVG."""
+    levels = [list(rooms) for rooms in layers]
+    y = {room: (len(levels) - 1 - i) * ROW + 12 for i, rooms in enumerate(levels) for room in rooms}
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {len(levels) * ROW - ROW + HEIGHT + 24}" '
+        'font-family="system-ui, sans-serif" text-anchor="middle" role="img">',
+        "<title>The rooms of src/arb; an arrow points from a room to one that it imports</title>",
+        '<defs><marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
+        '<path d="M0,0 L8,4 L0,8 z" fill="#5b7083"/></marker></defs>',
+        '<rect width="100%" height="100%" rx="8" fill="#ffffff"/>',
+    ]
+    edges = {room: others - set(SHARED) for room, others in imports().items()}
+    for room, other in sorted(arrows(edges)):
+        top, bottom = y[room] + HEIGHT, y[other] - 1
+        a, b, bend = ROOMS[room][0], ROOMS[other][0], (bottom - top) / 2
+        lines.append(
+            f'<path d="M{a},{top} C{a},{top + bend:.0f} {b},{bottom - bend:.0f} {b},{bottom}" fill="none" '
+            f'stroke="#5b7083" marker-end="url(#head)"><title>{room} imports {other}</title></path>'
+        )
+    for room in y:
+        x, purpose = ROOMS[room]
+        lines += [
+            f'<rect x="{x - BOX // 2}" y="{y[room]}" width="{BOX}" height="{HEIGHT}" rx="6" '
+            f'fill="{"#f3f3f3" if room in SHARED else "#eaf2f8"}" stroke="#0072b2"/>',
+            f'<text x="{x}" y="{y[room] + 18}" font-size="14" font-weight="600" fill="#12202b">{room}</text>',
+            f'<text x="{x}" y="{y[room] + 34}" font-size="11" fill="#3c4f5e">{purpose}</text>',
+        ]
+    return "\n".join([*lines, "</svg>", ""])
+
+
+# ---- the suite -------------------------------------------------------------------------------------------------------
+
+
+def ladder_table() -> str:
+    """Every rung of every ladder that ships with the package."""
+    from arb.data.ladder import LADDERS, read_ladder
+    from arb.tasks import env_reference, normalised
+
+    rows = []
+    for robot in sorted(path.stem for path in LADDERS.glob("*.npz")):
+        ladder = read_ladder(robot)
+        reference = env_reference(ladder.env)
+        for rung in ladder.rungs.values():
+            score = f"{float(normalised(rung.sampled, reference)):.1f}" if reference else ""
+            rows.append([robot, rung.name, f"{rung.steps:,}", f"{rung.sampled:,.0f}", score, f"{rung.mode:,.0f}"])
+    head = ["robot", "rung", "SAC steps", "return, sampled actions", "score", "return, mean actions"]
+    return table(head, rows)
+
+
+def set_table(text: str) -> str:
+    """docs/suite.csv as a table."""
+    head, *rows = csv.reader(io.StringIO(text))
+    return table(head, [[f"`{row[0]}`", *row[1:]] for row in rows])
+
+
+def sets_csv(names: Iterable[str]) -> str:
+    """One line per set of the suite; sets that are not in the cache are made first."""
+    from arb.data import borders, episode_returns, load
+    from arb.tasks import SUITE, normalised
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["set", "rows", "episodes", "mean score", "standard deviation", "best score", "reach the goal"])
+    for name in names:
+        task, dataset = SUITE[name], load(name)
+        returns = episode_returns(dataset)
+        scores = normalised(returns, task.reference)
+        goal = f"{(returns > 0).mean():.0%}" if task.family == "antmaze" else ""
+        sizes = (f"{len(dataset['rewards']):,}", f"{len(borders(dataset)[0]):,}")
+        if task.family == "antmaze":
+            writer.writerow([name, *sizes, "", "", "", goal])
+        else:
+            writer.writerow(
+                [name, *sizes, f"{scores.mean():.1f}", f"{scores.std(ddof=1):.1f}", f"{scores.max():.1f}", ""]
+            )
+    return text.getvalue()
+
+
+def filled(page: str, name: str, content: str) -> str:
+    """A page with other text between `<!-- NAME -->` and `<!-- end of NAME -->`."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    before, _, rest = page.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"the page has no place for {name}")
+    return f"{before}{begin}{content}\n{end}{after}"
+
+
+def suite_page() -> str:
+    """docs/suite.md with its tables brought up to date."""
+    page = filled((DOCS / "suite.md").read_text(), "ladders", ladder_table())
+    made = DOCS / "suite.csv"
+    return filled(page, "sets", set_table(made.read_text())) if made.exists() else page
+
+
+def pages() -> dict[Path, str]:
+    """All files that this script writes."""
+    import sys
+
+    sys.path.insert(0, str(ROOT))
+    from tests.test_package import LAYERS
+
+    return {
+        DOCS / "reference" / "settings.md": settings_page(),
+        DOCS / "architecture.svg": picture(LAYERS),
+        DOCS / "suite.md": suite_page(),
+    }
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--sets", nargs="*", metavar="SET", help="first make these sets, or all, and write suite.csv")
+    asked = options.parse_args()
+    if asked.sets is not None:
+        from arb.tasks import SUITE
+
+        (DOCS / "suite.csv").write_text(sets_csv(asked.sets or SUITE))
+    for path, text in pages().items():
+        path.write_text(text)
+        print(path.relative_to(ROOT))
