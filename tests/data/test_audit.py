@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from arb.data import Audit, audit
-from arb.data.bounds import known_bounds
+from arb.data.world import World, known_world
 from arb.errors import DataError
 
 from .recordings import LENGTHS, as_hdf5, as_npz, sound, walk, without
@@ -113,7 +113,7 @@ def test_bounds_of_another_size_are_not_this_data_s() -> None:
 
 
 def test_discrete_actions_are_held_to_their_number() -> None:
-    raw = sound()
+    raw = {**sound(), **{name: walk(LENGTHS, dim=4)[name] for name in ("observations", "next_observations")}}
     raw["actions"] = np.arange(72) % 2
     assert audit(raw, "CartPole-v1").verdict == "sound"
     raw["actions"][5] = 2
@@ -121,8 +121,27 @@ def test_discrete_actions_are_held_to_their_number() -> None:
 
 
 def test_a_file_makes_no_module_be_imported() -> None:
-    assert known_bounds({"env": "antigravity:Pendulum-v1"}) is None
+    assert known_world({"env": "antigravity:Pendulum-v1"}) == World()
     assert "antigravity" not in sys.modules
+
+
+def test_time_limits_recorded_as_terminals_are_found_by_the_limit_of_the_environment() -> None:
+    raw = {**walk([200, 200, 57, 200]), "actions": np.zeros((657, 1), np.float32)}
+    raw["terminals"], raw["timeouts"] = raw["timeouts"].copy(), np.zeros(657, bool)
+    (finding,) = [f for f in audit(raw, "Pendulum-v1").findings if f.check == "time limits"]
+    assert finding.level == "fault"
+    assert "3 of 4 ends are terminals exactly at the time limit of 200 steps, first in row 199" in finding.text
+    assert "set timeouts" in finding.text
+    raw["terminals"][[199, 399]], raw["timeouts"][[199, 399]] = False, True  # one of two left: half is still too many
+    assert not audit(raw, "Pendulum-v1").sound
+    raw["terminals"][656], raw["timeouts"][656] = False, True
+    assert audit(raw, "Pendulum-v1").sound
+
+
+def test_observations_of_another_size_than_the_environment_s() -> None:
+    raw = {**walk([20, 20], dim=4), "actions": np.zeros((40, 1), np.float32)}
+    (finding,) = [f for f in audit(raw, "Pendulum-v1").findings if f.level == "fault"]
+    assert finding.text.startswith("an observation has 4 numbers, one of Pendulum-v1 has 3")
 
 
 def test_the_rows_of_a_fault_are_told() -> None:
@@ -133,7 +152,7 @@ def test_the_rows_of_a_fault_are_told() -> None:
 
 def test_an_episode_longer_than_the_time_limit_lacks_a_border() -> None:
     raw = without(walk([12, 12, 12, 24]), "next_observations")
-    assert any("longer than the time limit of 12" in f.text for f in audit(raw).findings)
+    assert any("longer than the time limit of 12" in f.text and "episode_ids" in f.text for f in audit(raw).findings)
 
 
 def test_remarks_do_not_make_data_unsound() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,9 +78,9 @@ def test_the_second_evaluation_decides_which_snapshot_is_which_rung() -> None:
     policies = {step: network(2, 1, step) for step in range(0, 110, 10)}
     worth = {id(policy): float(step) for step, policy in policies.items()}
 
-    def evaluate(policy: Policy, episodes: int) -> tuple[float, float]:
-        true = worth[id(policy)]
-        return (true + 20.0 * (true == 90 and episodes == 10), true + 1)
+    def evaluate(act: Any, episodes: int) -> float:
+        true = worth[id(act.__self__)]
+        return true + 20.0 * (true == 90 and episodes == 10) + (act.__name__ == "mode")
 
     ladder = select("x", policies, evaluate, 0.0, {})
     assert {name: rung.steps for name, rung in ladder.rungs.items()} == {

@@ -1,4 +1,4 @@
-"""`arb data ...`: list, fetch, info, audit, collect."""
+"""`arb data ...`: list, fetch, info, audit, convert, make, collect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from arb.errors import DataError
-from arb.tasks import FAMILIES, PAPER, TASKS, find_task
+from arb.tasks import FAMILIES, PAPER, SUITE, TASKS, find_task
 
 
 def main(argv: list[str]) -> int:
@@ -46,6 +46,9 @@ def _list(arguments: argparse.Namespace) -> int:
             )
             if arguments.long:
                 print("".join(f"    {line}\n" for line in (f"sha256 {task.sha256}", *task.urls)), end="")
+    for task in () if arguments.paper else SUITE.values():
+        reference = f"{task.reference.low:.1f} .. {task.reference.high:.1f}"
+        print(f"{task.name:<28}{task.env:<24}{task.horizon:>8}{reference:>22}{'':>6}  {'made':<5}")
     for name in bundled_names():
         print(f"bundled:{name:<20}{'':<24}{'':>8}{'':>22}{bundled(name).stat().st_size / 1e6:>6.1f}  yes")
     return 0
@@ -65,7 +68,7 @@ def _info(arguments: argparse.Namespace) -> int:
     from arb.data.load import read
     from arb.tasks import Reference
 
-    data = read(arguments.file)
+    data = read(arguments.file, arguments.columns)
     reference = Reference(*arguments.reference) if arguments.reference else reference_of(arguments.file, data)
     print("\n".join(describe(data, reference)))
     return 0
@@ -74,13 +77,23 @@ def _info(arguments: argparse.Namespace) -> int:
 def _audit(arguments: argparse.Namespace) -> int:
     from arb.data.audit import audit
 
-    result = audit(arguments.file, arguments.env)
+    result = audit(arguments.file, arguments.env, arguments.columns)
     counted = f": {result.rows:,} rows, {result.episodes:,} episodes" if result.rows else ""
     print(f"{result.source}{counted}")
     for finding in result.findings:
         print(f"  {finding.level:<8}{finding.check:<18}{finding.text}")
     print(f"verdict: {result.verdict}")
     return 0 if result.sound else 1
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    from arb.data.convert import convert
+
+    data = convert(arguments.file, arguments.out, arguments.columns, arguments.env)
+    for note in data.notes:
+        print(f"repaired: {note}")
+    print(f"{arguments.out}: {len(data):,} rows, {int(data.columns['episode_ids'][-1]) + 1:,} episodes")
+    return 0
 
 
 def _make(arguments: argparse.Namespace) -> int:
@@ -99,7 +112,7 @@ def _make(arguments: argparse.Namespace) -> int:
 def _ladder(arguments: argparse.Namespace) -> int:
     from arb.data.ladder import make_ladder
 
-    make_ladder(arguments.folder, arguments.out, arguments.commit)
+    make_ladder(arguments.folder, arguments.out, arguments.commit, tuple(arguments.episodes))
     print(f"{arguments.out}: {arguments.out.stat().st_size:,} bytes")
     return 0
 
@@ -133,6 +146,10 @@ def parser() -> argparse.ArgumentParser:
         sub.set_defaults(run=run)
         return sub
 
+    def columns(sub: argparse.ArgumentParser) -> None:
+        text = "names in the file, e.g. observations=state,actions=command; a+b joins two, a number is a constant"
+        sub.add_argument("--columns", default="", metavar="A=B,...", help=text)
+
     sub = command("list", _list, "The tasks that are known, and whether their files are here.")
     sub.add_argument("--paper", action="store_true", help="only the 18 tasks of the paper")
     sub.add_argument("--long", action="store_true", help="with addresses and checksums")
@@ -142,9 +159,16 @@ def parser() -> argparse.ArgumentParser:
     sub = command("info", _info, "Size, episodes, returns, score of a dataset.")
     sub.add_argument("file")
     sub.add_argument("--reference", nargs=2, type=float, metavar=("LOW", "HIGH"), help="returns that score 0 and 100")
+    columns(sub)
     sub = command("audit", _audit, "Look for broken borders, values and copies; exit status 1 if the data is unsound.")
     sub.add_argument("file")
-    sub.add_argument("--env", default="", metavar="ID", help="a Gymnasium id: actions must keep its bounds")
+    sub.add_argument("--env", default="", metavar="ID", help="a Gymnasium id to hold the data against")
+    columns(sub)
+    sub = command("convert", _convert, "Rewrite HDF5, npz, CSV, Parquet, robomimic or Minari data in D4RL's layout.")
+    sub.add_argument("file", help="a file, a LeRobot folder, or minari:NAME")
+    sub.add_argument("out", type=Path, help="ends in .hdf5, .h5 or .npz")
+    columns(sub)
+    sub.add_argument("--env", default="", metavar="ID", help="the Gymnasium id to note in the file")
     sub = command("make", _make, "Make a set of the suite; nothing is downloaded.")
     sub.add_argument("name", help="e.g. suite:hopper-mixed ('arb data list' shows all)")
     sub.add_argument("--rows", type=int, help="how many (default 200,000); whole episodes, so a few more are recorded")
@@ -154,6 +178,7 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("folder", type=Path, help="folder of the SAC run")
     sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="ends in .npz")
     sub.add_argument("--commit", default="", help="the version of the code that trained it")
+    sub.add_argument("--episodes", nargs=2, type=int, default=(10, 30), metavar=("FEW", "MANY"), help="to choose by")
     sub = command("collect", _collect, "Make a D4RL-style dataset for a Gymnasium environment.")
     sub.add_argument("env", help="Gymnasium id, e.g. arb/hopper-v2")
     sub.add_argument("quality", help="random, medium, medium-replay, expert, medium-expert, full-replay or mixed")

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from arb.buffer.dataset import leaves
 from arb.buffer.episodes import differs
-from arb.data.bounds import Bounds, known_bounds
 from arb.data.columns import Data, borders, finish
 from arb.data.load import Source, read_raw
 from arb.data.starts import unknown_starts
+from arb.data.world import Bounds, World, known_world
 from arb.errors import DataError
 from arb.tasks import task_of
 
@@ -25,6 +25,7 @@ FAULT, REMARK = "fault", "remark"
 OUTLIER_SPANS = 10.0
 """A reward is an outlier this many spans (of the middle 99.8 %) outside of the span."""
 ROUNDING = 1e-6
+REMEDY = "set timeouts in the row before, or give every row the number of its episode (episode_ids)"
 USUAL: Bounds = (np.array(-1.0, np.float32), np.array(1.0, np.float32))
 """Where no bounds are known, actions that keep these are taken to be meant for them, as in D4RL."""
 
@@ -62,10 +63,16 @@ class Audit:
         return f"sound, with {remarks} remark{'s' * (remarks > 1)}" if remarks else "sound"
 
 
-def audit(source: Source, env: str = "") -> Audit:
-    """Run every check on a dataset; `env` is the environment whose bounds its actions must keep, if not the file's."""
+def audit(source: Source, env: str = "", columns: str = "") -> Audit:
+    """Run every check on a dataset.
+
+    Args:
+        source: whatever `arb.data.load` reads.
+        env: the environment that the data is held against, if not the one that its file or task names.
+        columns: other names of columns, see `arb.data.load`.
+    """
     try:
-        raw, name, attributes = read_raw(source)
+        raw, name, attributes = read_raw(source, columns)
     except DataError as problem:
         return Audit(str(source), 0, 0, (Finding("unreadable", FAULT, str(problem)),))
     broken = tuple(_non_finite(raw))
@@ -75,8 +82,9 @@ def audit(source: Source, env: str = "") -> Audit:
         return Audit(name, 0, 0, broken or (Finding("unusable", FAULT, str(problem)),))
     repaired = [Finding("borders", REMARK, note) for note in data.notes]
     found = [finding for check in CHECKS for finding in check(data, raw)]
-    acted = _actions(data, known_bounds(data.attributes, env, _origin(source)))
-    return Audit(name, len(data), len(borders(data.columns)[0]), (*broken, *repaired, *found, *acted))
+    world = known_world(data.attributes, env, _origin(source))
+    held = (*_actions(data, world.bounds), *_observations(data, world), *_limits(data, world))
+    return Audit(name, len(data), len(borders(data.columns)[0]), (*broken, *repaired, *found, *held))
 
 
 def _origin(source: Source) -> str:
@@ -120,17 +128,22 @@ def _missing_borders(data: Data, raw: Mapping[str, Any]) -> Iterator[Finding]:
     if "next_observations" not in data.columns and not isinstance(obs, Mapping):
         rows = unknown_starts(obs, first)
         if rows is not None and len(rows):
-            yield Finding("missing borders", FAULT, f"a new episode seems to begin unflagged in {_rows(rows)}")
+            yield Finding(
+                "missing borders", FAULT, f"a new episode seems to begin unflagged in {_rows(rows)}: {REMEDY}"
+            )
     lengths = stop - first
     cut = Counter(lengths[(data.columns["timeouts"] & ~data.columns["terminals"])[stop - 1]].tolist())
     limit, times = cut.most_common(1)[0] if cut else (0, 0)
     if times >= 2 and 2 * times > cut.total() and lengths.max() > limit:
         long = first[lengths > limit]
         yield Finding(
-            "missing borders", FAULT, f"longer than the time limit of {limit}: the episode from {_rows(long)}"
+            "missing borders", FAULT, f"longer than the time limit of {limit}: the episode from {_rows(long)}: {REMEDY}"
         )
     if "timeouts" not in raw and "next_observations" not in raw and "episode_ids" not in raw:
-        text = "neither timeouts nor next_observations: episodes that were cut off cannot be told apart"
+        text = (
+            "neither timeouts nor next_observations: episodes that were cut off cannot be told apart; "
+            "record timeouts, or a number per episode (episode_ids)"
+        )
         yield Finding("missing borders", REMARK, text)
 
 
@@ -177,6 +190,38 @@ def _actions(data: Data, bounds: Bounds | None) -> Iterator[Finding]:
     at = np.mean((flat <= low + ROUNDING) | (flat >= high - ROUNDING))
     if at > 0.01 and continuous:
         yield Finding("actions", REMARK, f"{at:.1%} of the action entries are at or beyond the bounds {named}")
+
+
+def _observations(data: Data, world: World) -> Iterator[Finding]:
+    size = sum(int(np.prod(part.shape[1:])) for part in leaves(data.columns["observations"]).values())
+    if world.size is not None and world.size != size:
+        text = (
+            f"an observation has {size} numbers, one of {world.name} has {world.size}: recorded in another environment?"
+        )
+        yield Finding("observations", FAULT, text)
+
+
+def _limits(data: Data, world: World) -> Iterator[Finding]:
+    text = limits_as_terminals(data.columns, world.limit)
+    if text:
+        yield Finding("time limits", FAULT, text)
+
+
+def limits_as_terminals(columns: Mapping[str, Any], limit: int | None) -> str:
+    """What is to be said if time limits seem to be recorded as terminals; nothing if not.
+
+    A critic learns that nothing follows a terminal. Where at least half of the episodes that ended did so exactly at
+    the limit of the environment, they were cut off.
+    """
+    first, stop = borders(columns)
+    ended = np.asarray(columns["terminals"])[stop - 1]
+    at = (stop - first == limit) & ended
+    if limit is None or not ended.any() or 2 * at.sum() < ended.sum():
+        return ""
+    return (
+        f"{at.sum():,} of {ended.sum():,} ends are terminals exactly at the time limit of {limit} steps, first in "
+        f"{_rows(stop[at][:1] - 1)}: clear terminals there and set timeouts"
+    )
 
 
 def _duplicates(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:

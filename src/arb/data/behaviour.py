@@ -1,7 +1,8 @@
 """A SAC run in a folder: the policies and the replay that collected datasets are made of.
 
-The folder holds one shard of rows and one actor per evaluation, and a checkpoint from which the run continues bit for
-bit after a kill. All files appear under a temporary name first; none holds a pickle.
+The agent, the replay buffer and the collector are those of `arb run`. The folder holds one policy per evaluation
+(`actor-XXXXXXXX.npz`), and what a run that was stopped needs to go on bit for bit: agent, buffer and, written last,
+`run.json`, which names them. No file holds a pickle.
 """
 
 from __future__ import annotations
@@ -10,48 +11,60 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 
-from arb.data.rollout import Actor, Dataset, Recording, action_bounds, evaluate, flat_env, rescale
-from arb.data.sac import Config, Learner, Policy, Rows, create, update
-from arb.files import write_npz
+from arb.agents import SAC, SACConfig, learn, load, on_host, save
+from arb.buffer.replay import ReplayBuffer
+from arb.buffer.samplers import Uniform
+from arb.data.ladder import Policy, read_policy
+from arb.data.recording import Dataset
+from arb.envs import flat, make
+from arb.envs.rollout import ActionMap, Collector, evaluate
+from arb.errors import DataError
+from arb.files import read_json, write_npz, write_text
+
+RUN = "run.json"
+LONGEST = 5_000_000
+"""Steps of a run, all of which its buffer keeps; memory is taken as they come."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run. Two plans that agree give the same folder, byte for byte, on one machine."""
+    """What is run. Two plans that agree give the same folder on one machine."""
 
     env: str
     seed: int = 0
     steps: int = 200_000
     evaluate_every: int = 10_000
     evaluation_episodes: int = 10
-    sac: Config = field(default_factory=Config)
+    warmup: int = 5_000
+    """Steps with uniformly random actions before the first update."""
+    chunk: int = 200
+    """Steps with one policy, then as many updates."""
+    batch: int = 128
+    sac: SACConfig = field(default_factory=lambda: SACConfig(hidden=(128, 128)))
 
 
 @dataclass
 class Run:
-    """A run under way or finished: `history` has one (step, mean return of the mode) per evaluation."""
+    """A finished run: `history` has one (step, mean return of the mode) per evaluation."""
 
     plan: Plan
     folder: Path
     history: list[tuple[int, float]]
 
-    def actor(self, step: int) -> Actor:
-        """The policy as it was at one of the steps of `history`, sampling its actions."""
-        with np.load(self.folder / f"actor-{step:08d}.npz", allow_pickle=False) as file:
-            layers = [(file[f"weight_{i}"], file[f"bias_{i}"]) for i in range(len(file.files) // 2)]
-        policy, bounds = Policy(layers), action_bounds(flat_env(self.plan.env))
-        return lambda obs, rng: rescale(policy(obs, rng), bounds)
+    def policy(self, step: int) -> Policy:
+        """The policy as it was at one of the steps of `history`."""
+        return read_policy(self.folder / f"actor-{step:08d}.npz")
 
     def replay(self, until: int) -> Dataset:
-        """Everything the run did up to a step, in order."""
-        recording = Recording()
-        for path in sorted(self.folder.glob("rows-*.npz")):
-            if int(path.stem.split("-")[1]) <= until:
-                recording.extend_from(path)
-        return recording.dataset()
+        """Everything the run did up to a step, in order, with actions as the environment took them."""
+        session = Session(self.plan, self.folder)
+        session.restore()
+        return session.rows(until)
 
     def best(self) -> int:
         """The step of the best evaluation."""
@@ -76,122 +89,111 @@ class Session:
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.plan, self.folder = plan, folder
-        self.env = flat_env(plan.env)
-        self.bounds = action_bounds(self.env)
-        act, draw, env = np.random.SeedSequence(plan.seed).spawn(3)
-        self.act_rng, self.draw_rng = np.random.default_rng(act), np.random.default_rng(draw)
-        self.env_seed = int(env.generate_state(1)[0])
-        obs_dim, action_dim = self.env.observation_space.shape[0], self.env.action_space.shape[0]
-        self.learner: Learner = create(plan.seed, obs_dim, action_dim, plan.sac)
-        self.rows, self.fresh, self.step = Recording(), Recording(), 0
+        act, draw, self.evaluation = np.random.SeedSequence(plan.seed).spawn(3)
+        self.collector = Collector(self.make_env(), act)
+        self.actions: ActionMap = self.collector.actions
+        if self.actions.discrete:
+            raise DataError(f"{plan.env} has discrete actions: SAC needs a bounded box, only 'random' does without")
+        self.buffer = ReplayBuffer(LONGEST, Uniform(), seed=draw)
+        (size,) = self.collector.env.observation_space.shape or (0,)
+        self.key = jax.random.key(plan.seed)
+        self.agent = SAC.create(self.key, size, self.actions.size, plan.sac)
+        self.step = 0
         self.history: list[tuple[int, float]] = []
-        self.obs, _ = self.env.reset(seed=self.env_seed)
 
-    def collect(self, steps: int) -> None:
-        """Act for some steps with the policy as it is; random before the end of the warm-up."""
-        policy = Policy(self.learner.actor)
-        for _ in range(steps):
-            if self.step < self.plan.sac.warmup:
-                action = self.act_rng.uniform(-1.0, 1.0, len(self.bounds[0])).astype(np.float32)
-            else:
-                action = policy(self.obs, self.act_rng)
-            after, reward, terminated, truncated, _ = self.env.step(rescale(action, self.bounds))
-            for recording in (self.rows, self.fresh):
-                recording.add(self.obs, action, float(reward), after, terminated, truncated)
-            self.obs = self.env.reset()[0] if terminated or truncated else after
-            self.step += 1
+    def make_env(self) -> Any:
+        """The environment, its observations one vector."""
+        return flat(make(self.plan.env))
 
-    def learn(self, updates: int) -> None:
-        """As many updates on batches drawn uniformly from everything so far."""
-        data = self.rows.dataset()
-        rows = self.draw_rng.integers(len(data["rewards"]), size=(updates, self.plan.sac.batch))
-        discount = 1.0 - data["terminals"][rows]
-        batches = Rows(
-            data["observations"][rows],
-            data["actions"][rows],
-            data["rewards"][rows],
-            data["next_observations"][rows],
-            discount.astype(np.float32),
+    def advance(self) -> None:
+        """Collect a chunk with the policy as it is, random before the end of the warm-up, and learn as much."""
+        warm = self.step >= self.plan.warmup
+        self.collector.collect(
+            on_host(self.agent.actor) if warm else _Random(self.actions.size), self.buffer, self.plan.chunk
         )
-        self.learner = update(self.learner, batches, self.plan.sac)
+        if self.step + self.plan.chunk > self.plan.warmup:
+            batches = self.buffer.sample((self.plan.chunk, self.plan.batch))
+            self.agent, _ = learn(self.agent, batches, jax.random.fold_in(self.key, self.step))
+        self.step += self.plan.chunk
 
     def evaluate(self) -> None:
-        """Measure the mode of the policy, keep the actor, and write what is needed to continue."""
-        policy = Policy(self.learner.actor)
-        returns = evaluate(
-            flat_env(self.plan.env),
-            lambda obs, _: rescale(policy(obs), self.bounds),
-            self.plan.evaluation_episodes,
-            seed=self.plan.seed + 10_000,
-        )
+        """Measure the mode of the policy, keep the policy, and write what is needed to continue."""
+        actor = on_host(self.agent.actor)
+        seed = np.random.SeedSequence(self.evaluation.entropy, spawn_key=self.evaluation.spawn_key)
+        returns = evaluate(actor, self.make_env, self.plan.evaluation_episodes, seed)
         self.history.append((self.step, float(np.mean(returns))))
-        actor = {f"{name}_{i}": layer[j] for i, layer in enumerate(policy.layers) for j, name in enumerate(NAMES)}
-        write_npz(self.folder / f"actor-{self.step:08d}.npz", actor)
-        write_npz(self.folder / f"rows-{self.step:08d}.npz", self.fresh.dataset())
-        self.fresh = Recording()
+        layers = {f"weight_{i}": weight for i, weight in enumerate(actor.net.weights)}
+        layers |= {f"bias_{i}": bias for i, bias in enumerate(actor.net.biases)}
+        last, size = len(actor.net.weights) - 1, self.actions.size
+        # The two scalars that scale the log-deviation are part of the last layer in a file.
+        for name, shift in ((f"weight_{last}", 0.0), (f"bias_{last}", float(actor.offset))):
+            layers[name] = layers[name].copy()
+            layers[name][..., size:] = float(actor.multiplier) * layers[name][..., size:] + shift
+        write_npz(self.folder / f"actor-{self.step:08d}.npz", layers)
         self.save()
 
     def save(self) -> None:
-        """Write the checkpoint; the shards before it are already there."""
-        import jax
-
-        from arb.envs.state import save_state
-
-        state = {
-            "plan": asdict(self.plan),
-            "step": self.step,
-            "history": self.history,
-            "act": self.act_rng.bit_generator.state,
-            "draw": self.draw_rng.bit_generator.state,
-            "env": save_state(self.env),
-        }
-        leaves = {f"leaf_{i:03d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.learner))}
-        write_npz(self.folder / "checkpoint.npz", {**leaves, "obs": self.obs, "state": np.array(json.dumps(state))})
+        """Write agent and buffer under the step's name, then `run.json`; then remove those of the step before."""
+        save(self.agent, self.folder / f"agent-{self.step:08d}.safetensors")
+        self.buffer.save(self.folder / f"buffer-{self.step:08d}.npz")
+        state = {"plan": asdict(self.plan), "step": self.step, "history": self.history}
+        write_text(self.folder / RUN, json.dumps({**state, "collector": self.collector.state()}))
+        for old in (*self.folder.glob("agent-*.safetensors"), *self.folder.glob("buffer-*.npz")):
+            if f"-{self.step:08d}." not in old.name:
+                old.unlink()
 
     def restore(self) -> None:
-        """Continue from the checkpoint of the folder."""
-        import jax
-
-        from arb.envs.state import restore_state
-
-        with np.load(self.folder / "checkpoint.npz", allow_pickle=False) as file:
-            state = json.loads(str(file["state"]))
-            kept = {key: value for key, value in state["plan"].items() if key != "steps"}
-            asked = {key: value for key, value in asdict(self.plan).items() if key != "steps"}
-            if kept != asked:
-                changed = ", ".join(
-                    f"{key} {kept[key]} there, {asked[key]} here" for key in asked if kept[key] != asked[key]
-                )
-                raise ValueError(f"{self.folder} holds another run ({changed}): choose another folder")
-            leaves = [file[f"leaf_{i:03d}"] for i in range(len(file.files) - 2)]
-            self.obs = file["obs"]
-        self.learner = jax.tree.unflatten(jax.tree.structure(self.learner), leaves)
+        """Continue from what the folder holds."""
+        state = read_json(self.folder / RUN)
+        kept, asked = state["plan"], json.loads(json.dumps(asdict(self.plan)))
+        changed = [f"{key} {kept.get(key)} there, {asked[key]} here" for key in asked if kept.get(key) != asked[key]]
+        if [change for change in changed if not change.startswith("steps ")]:
+            raise DataError(f"{self.folder} holds another run ({', '.join(changed)}): choose another folder")
         self.step, self.history = state["step"], [(step, value) for step, value in state["history"]]
-        self.act_rng.bit_generator.state, self.draw_rng.bit_generator.state = state["act"], state["draw"]
-        restore_state(self.env, state["env"])
-        for path in sorted(self.folder.glob("rows-*.npz")):
-            if int(path.stem.split("-")[1]) <= self.step:
-                self.rows.extend_from(path)
+        self.agent = load(self.folder / f"agent-{self.step:08d}.safetensors", self.plan.sac)
+        self.buffer.restore(self.folder / f"buffer-{self.step:08d}.npz")
+        self.collector.restore(state["collector"])
+
+    def rows(self, until: int) -> Dataset:
+        """The first steps of the run as a dataset."""
+        rows = np.arange(min(until, self.step))
+        batch = self.buffer.take(rows)
+        run = self.buffer.ledger.run[rows]
+        ends = np.append(run[1:] != run[:-1], True)  # the recording stops at the last row
+        ended = batch.discount == 0
+        return {
+            "observations": batch.obs,
+            "actions": np.asarray(self.actions.to_env(batch.action), np.float32),
+            "rewards": batch.reward,
+            "next_observations": batch.next_obs,
+            "terminals": ended,
+            "timeouts": ends & ~ended,
+        }
 
 
-NAMES = ("weight", "bias")
+@dataclass(frozen=True)
+class _Random:
+    size: int
+
+    def act(self, _: Any, rng: np.random.Generator) -> Any:
+        return rng.uniform(-1.0, 1.0, self.size).astype(np.float32)
 
 
 def train(plan: Plan, folder: Path, report: Callable[[int, float], None] = lambda _step, _value: None) -> Run:
     """Run SAC to the end of the plan, continuing what the folder holds; `report` hears every evaluation."""
-    if plan.evaluate_every % plan.sac.chunk or plan.steps % plan.evaluate_every or plan.sac.warmup % plan.sac.chunk:
-        raise ValueError(
+    if plan.evaluate_every % plan.chunk or plan.steps % plan.evaluate_every or plan.warmup % plan.chunk:
+        raise DataError(
             f"steps {plan.steps} must be a multiple of evaluate_every {plan.evaluate_every}, and that and warmup "
-            f"{plan.sac.warmup} a multiple of chunk {plan.sac.chunk}"
+            f"{plan.warmup} a multiple of chunk {plan.chunk}"
         )
+    if plan.steps > LONGEST:
+        raise DataError(f"{plan.steps:,} steps of SAC are too many: at most {LONGEST:,}")
     folder.mkdir(parents=True, exist_ok=True)
     session = Session(plan, folder)
-    if (folder / "checkpoint.npz").exists():
+    if (folder / RUN).exists():
         session.restore()
     while session.step < plan.steps:
-        session.collect(plan.sac.chunk)
-        if session.step > plan.sac.warmup:
-            session.learn(plan.sac.chunk)
+        session.advance()
         if session.step % plan.evaluate_every == 0:
             session.evaluate()
             report(*session.history[-1])

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 import arb
-from arb.data.hdf5 import write_hdf5
-from arb.data.rollout import Dataset, action_bounds, flat_env, random_actor, rescale, rollout
-from arb.files import write_npz
+from arb.data.convert import writer_for
+from arb.data.recording import Dataset, joined, random_actor, record
+from arb.envs.rollout import ActionMap
 from arb.progress import progress
 
 Attributes = dict[str, str | int | float]
@@ -53,10 +53,7 @@ def collect(request: Request, out: Path, command: str = "") -> Dataset:
         raise ValueError(f"quality {request.quality!r} is not one of {', '.join(QUALITIES)}") from None
     if request.steps < 1:
         raise ValueError(f"{request.steps} steps make no dataset: at least 1 is wanted")
-    try:
-        write = WRITERS[out.suffix.lower()]
-    except KeyError:
-        raise ValueError(f"{out}: a dataset is written to a name ending in {', '.join(WRITERS)}") from None
+    write = writer_for(out)
     columns, story = make(request)
     if request.compact:
         columns = {name: column for name, column in columns.items() if name != "next_observations"}
@@ -64,20 +61,9 @@ def collect(request: Request, out: Path, command: str = "") -> Dataset:
     return columns
 
 
-def _as_npz(out: Path, columns: Dataset, attributes: Attributes) -> None:
-    write_npz(out, {**columns, **attributes})
-
-
-WRITERS: Mapping[str, Callable[[Path, Dataset, Attributes], None]] = {
-    ".hdf5": write_hdf5,
-    ".h5": write_hdf5,
-    ".npz": _as_npz,
-}
-
-
 def provenance(request: Request, story: str, command: str) -> Attributes:
     """How a file came to be, for its attributes."""
-    space = flat_env(request.env).action_space
+    space = _env(request).action_space
     box = (
         {"action_low": float(space.low.min()), "action_high": float(space.high.max())} if hasattr(space, "low") else {}
     )
@@ -124,15 +110,12 @@ def _full_replay(request: Request) -> tuple[Dataset, str]:
 
 def _replay(request: Request, until: int) -> Dataset:
     columns: Dataset = _run(request).replay(until)
-    columns["actions"] = rescale(columns["actions"], action_bounds(flat_env(request.env)))
-    columns["timeouts"] = columns["timeouts"].copy()
-    columns["timeouts"][-1] = not columns["terminals"][-1]  # the recording stops here
     return columns
 
 
 def _medium_expert(request: Request) -> tuple[Dataset, str]:
     halves = [_policy(fraction, stage)(request) for stage, fraction in enumerate((MEDIUM, 1.0))]
-    return _joined([columns for columns, _ in halves]), "; then ".join(story for _, story in halves)
+    return joined([columns for columns, _ in halves]), "; then ".join(story for _, story in halves)
 
 
 def _mixed(request: Request) -> tuple[Dataset, str]:
@@ -142,7 +125,7 @@ def _mixed(request: Request) -> tuple[Dataset, str]:
         story = "uniformly random actions" if step is None else _snapshot(request, step)
         parts.append(_rollout(request, step, share * unit, f"stage {stage + 1} of {len(MIXED)}", stage))
         stories.append(f"{len(parts[-1]['rewards'])} rows of {story}")
-    return _joined(parts), "; then ".join(stories)
+    return joined(parts), "; then ".join(stories)
 
 
 QUALITIES: Mapping[str, Callable[[Request], tuple[Dataset, str]]] = {
@@ -171,12 +154,20 @@ def _snapshot(request: Request, step: int) -> str:
 
 
 def _rollout(request: Request, step: int | None, rows: int, label: str, stage: int = 0) -> Dataset:
-    env = flat_env(request.env)
-    seed = int(np.random.SeedSequence([request.seed, stage, step or 0]).generate_state(1)[0])
-    actor = random_actor(env, seed) if step is None else _run(request).actor(step)
+    env = _env(request)
+    if step is None:
+        actor = random_actor(env)
+    else:
+        policy, actions = _run(request).policy(step), ActionMap(env.action_space)
+
+        def actor(obs: Any, rng: np.random.Generator) -> Any:
+            return actions.to_env(policy.sample(obs, rng))
+
     with progress(label, rows) as tell:
-        return rollout(env, actor, rows, seed, tell)
+        return record(env, actor, rows, (request.seed, stage, step or 0), tell)
 
 
-def _joined(parts: list[Dataset]) -> Dataset:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def _env(request: Request) -> Any:
+    from arb.envs import flat, make
+
+    return flat(make(request.env))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError, near
-from arb.files import write_npz
+from arb.files import read_json, write_npz
 
 LADDERS = Path(__file__).parent / "ladders"
 FRACTIONS = {"10": 0.10, "25": 0.25, "33": 1 / 3, "50": 0.50, "75": 0.75, "100": 1.0}
@@ -28,8 +28,9 @@ CANDIDATES = 3
 """So many snapshots per rung are evaluated a second time, over more episodes."""
 
 Floats = NDArray[np.float32]
-Evaluate = Callable[["Policy", int], tuple[float, float]]
-"""A policy and a number of episodes to the mean returns of its sampled actions and of its most likely ones."""
+Act = Callable[[Any, np.random.Generator], Any]
+Evaluate = Callable[[Act, int], float]
+"""A way to act and a number of episodes to the mean return."""
 
 
 @dataclass(frozen=True)
@@ -125,13 +126,17 @@ def _rounded(array: Floats) -> Floats:
     return array.astype(np.float16).astype(np.float32)
 
 
+def read_policy(path: Path) -> Policy:
+    """A policy as a SAC run keeps it: `weight_0, bias_0, weight_1, ...`."""
+    with np.load(path, allow_pickle=False) as file:
+        return Policy(tuple((file[f"weight_{i}"], file[f"bias_{i}"]) for i in range(len(file.files) // 2)))
+
+
 def snapshots(folder: Path) -> dict[int, Policy]:
     """The policies of a SAC run's folder, by the step of training at which they were kept."""
     found = {}
     for path in sorted(folder.glob("actor-*.npz")):
-        with np.load(path, allow_pickle=False) as file:
-            layers = tuple((file[f"weight_{i}"], file[f"bias_{i}"]) for i in range(len(file.files) // 2))
-        found[int(path.stem.split("-")[1])] = Policy(layers).stored()
+        found[int(path.stem.split("-")[1])] = read_policy(path).stored()
     if not found:
         raise DataError(f"{folder} holds no policies (actor-*.npz): give the folder of a SAC run of 'arb data collect'")
     return found
@@ -151,14 +156,13 @@ def select(
     the second evaluation decides.
     """
     few, many = episodes
-    first = {step: evaluate(policy, few)[0] for step, policy in policies.items()}
+    first = {step: evaluate(policy.sample, few) for step, policy in policies.items()}
     again = {step for fraction in FRACTIONS.values() for step in nearest(first, random_return, fraction)[:CANDIDATES]}
-    worth = {step: evaluate(policies[step], many) for step in sorted(again)}
-    sampled = {step: value for step, (value, _) in worth.items()}
+    sampled = {step: evaluate(policies[step].sample, many) for step in sorted(again)}
     rungs = {"random": Rung("random", 0, random_return, random_return)}
     for name, fraction in FRACTIONS.items():
         step = nearest(sampled, random_return, fraction)[0]
-        rungs[name] = Rung(name, step, *worth[step], policies[step])
+        rungs[name] = Rung(name, step, sampled[step], evaluate(policies[step].mode, many), policies[step])
     return Ladder(env, rungs, about)
 
 
@@ -173,21 +177,24 @@ def nearest(returns: Mapping[int, float], low: float, fraction: float) -> list[i
 
 
 def training_of(folder: Path) -> dict[str, Any]:
-    """What the checkpoint of a SAC run says about it: environment, seed, settings and training curve."""
-    with np.load(folder / "checkpoint.npz", allow_pickle=False) as file:
-        state = json.loads(str(file["state"]))
+    """What a SAC run says about itself: environment, seed, settings and training curve."""
+    state = read_json(folder / "run.json")
     plan = state["plan"]
+    curve = [[step, round(value, 1)] for step, value in state["history"]]
     return {
-        "env": plan["env"],
-        "seed": plan["seed"],
+        **{key: plan[key] for key in ("env", "seed", "evaluate_every", "sac")},
         "steps": state["step"],
-        "evaluate_every": plan["evaluate_every"],
-        "sac": plan["sac"],
-        "curve": [[step, round(value, 1)] for step, value in state["history"]],
+        "curve": curve,
     }
 
 
-def make_ladder(folder: Path, out: Path, commit: str = "", tell: Callable[[str], None] = print) -> Ladder:
+def make_ladder(
+    folder: Path,
+    out: Path,
+    commit: str = "",
+    episodes: tuple[int, int] = (10, 30),
+    tell: Callable[[str], None] = print,
+) -> Ladder:
     """Select the rungs from the folder of a SAC run, and write them."""
     from arb.data.recording import random_actor
     from arb.envs import make
@@ -197,19 +204,16 @@ def make_ladder(folder: Path, out: Path, commit: str = "", tell: Callable[[str],
     env = training.pop("env")
     seed = np.random.SeedSequence([training["seed"], 1])
 
-    def mean(act: Any, episodes: int) -> float:
+    def mean(act: Act, episodes: int) -> float:
         return float(np.mean(evaluate(_Acting(act), lambda: make(env), episodes, np.random.SeedSequence(seed.entropy))))
-
-    def worth(policy: Policy, episodes: int) -> tuple[float, float]:
-        return mean(policy.sample, episodes), mean(policy.mode, episodes)
 
     world = make(env)
     act = random_actor(world)
     low = mean(lambda obs, rng: np.stack([act(row, rng) for row in obs]), 100)
     options = f"--seed {training['seed']} --sac-steps {training['steps']} --evaluate-every {training['evaluate_every']}"
     command = f"arb data collect {env} expert {options}"
-    about = {"command": command, "commit": commit, **training}
-    ladder = select(env, snapshots(folder), worth, low, about)
+    about = {"command": command, "commit": commit, "episodes": list(episodes), **training}
+    ladder = select(env, snapshots(folder), mean, low, about, episodes)
     write_ladder(out, ladder)
     for rung in ladder.rungs.values():
         tell(f"{rung.name:<8}{rung.steps:>10,} steps  sampled {rung.sampled:>9.1f}  mode {rung.mode:>9.1f}")
@@ -218,6 +222,6 @@ def make_ladder(folder: Path, out: Path, commit: str = "", tell: Callable[[str],
 
 @dataclass(frozen=True)
 class _Acting:
-    """An action function as `evaluate` wants it."""
+    """A way to act, as `evaluate` wants it."""
 
-    mode: Callable[[Any, np.random.Generator], Any]
+    mode: Act

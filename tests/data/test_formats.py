@@ -1,0 +1,279 @@
+"""Data in the shapes people have: other names, tables, a group per episode, OGBench, Minari, dicts of observations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import h5py
+import numpy as np
+import pytest
+
+from arb.cli.data import main
+from arb.data import attributes_of, fingerprint, load, read
+from arb.data.convert import convert
+from arb.data.layouts import OTHER_NAMES, parse_columns, suggested
+from arb.envs import flat, flat_vector
+from arb.errors import DataError
+
+from .recordings import as_hdf5, as_npz, lengths_of, sound, walk, without
+
+ROBOT = {
+    "observations": "state",
+    "actions": "command",
+    "rewards": "rew",
+    "terminals": "done",
+    "timeouts": "truncated",
+    "next_observations": "next_obs",
+}
+
+
+def renamed(raw: dict[str, Any]) -> dict[str, Any]:
+    return {ROBOT[name]: column for name, column in raw.items()}
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("write", [as_hdf5, as_npz])
+def test_a_mapping_reads_what_d4rl_s_names_would(tmp_path: Path, write: Any) -> None:
+    path = write(tmp_path / ("x.hdf5" if write is as_hdf5 else "x.npz"), renamed(sound()))
+    columns = ",".join(f"{ours}={theirs}" for ours, theirs in ROBOT.items())
+    assert fingerprint(load(path, columns)) == fingerprint(load(sound()))
+    assert fingerprint(load(f"{path}?{columns}")) == fingerprint(load(sound()))
+    with pytest.raises(DataError, match="try --columns ") as caught:
+        load(path)
+    hint = str(caught.value).split("--columns ")[1].split(";")[0]
+    assert fingerprint(load(path, hint)) == fingerprint(load(sound()))  # the hint is the mapping
+
+
+def test_columns_are_joined_and_constants_made(tmp_path: Path) -> None:
+    raw = without(walk([5, 7]), "next_observations", "terminals")
+    obs = raw.pop("observations")
+    path = as_npz(tmp_path / "x.npz", {**raw, "position": obs[:, 0], "velocity": obs[:, 1:]})
+    columns = load(path, "observations=position+velocity,terminals=0")
+    np.testing.assert_array_equal(columns["observations"], obs)
+    assert not columns["terminals"].any()
+    assert lengths_of(columns) == [5, 7]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("observation=state", "'observation' is not one of observations.*did you mean 'observations'"),
+        ("observations", "write observations=NAME"),
+        ("observations=", "write observations=NAME"),
+        ("observations=stat", r"there is no 'stat' \(did you mean 'state'\?\); the file has"),
+    ],
+)
+def test_a_mapping_that_is_wrong_is_one_line(tmp_path: Path, columns: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load(as_npz(tmp_path / "x.npz", renamed(sound())), columns)
+
+
+def test_no_other_name_stands_for_two_columns() -> None:
+    names = [name for others in OTHER_NAMES.values() for name in others]
+    assert len(names) == len(set(names))
+    assert suggested(["act", "x"], ["observations", "actions"]) == "actions=act"
+    assert parse_columns("") == {}
+
+
+# ---- formats ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_of_comma_separated_values(tmp_path: Path) -> None:
+    raw = sound()
+    lines = ["obs_0,obs_1,obs_2,act.0,act.1,reward,terminated,truncated"]
+    rows = zip(raw["observations"], raw["actions"], raw["rewards"], raw["terminals"], raw["timeouts"], strict=True)
+    lines += [",".join(str(value) for part in row for value in np.atleast_1d(part)) for row in rows]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(lines))
+    names = "observations=obs,actions=act,rewards=reward,terminals=terminated,timeouts=truncated"
+    columns = load(path, names)
+    assert fingerprint(columns) == fingerprint(load(without(raw, "next_observations")))
+    with pytest.raises(DataError, match="has no 'observations'; try --columns observations=obs,actions=act"):
+        load(path)
+
+
+def test_discrete_actions_of_a_table_stay_whole_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("observations,actions,rewards,terminals,episode_ids\n0.5,1,0,0,0\n0.6,0,1,1,0\n0.1,1,0,0,1\n")
+    columns = load(path)
+    assert columns["actions"].dtype.kind == "i"
+    assert columns["observations"].shape == (3,)
+    assert lengths_of(columns) == [2, 1]
+
+
+def lerobot(folder: Path, *leave_out: str) -> Path:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    raw = sound()
+    ids = np.repeat(np.arange(7), [12, 9, 12, 7, 12, 8, 12])
+    columns = {
+        "observation.state": pa.FixedSizeListArray.from_arrays(pa.array(raw["observations"].reshape(-1)), 3),
+        "action": pa.FixedSizeListArray.from_arrays(pa.array(raw["actions"].reshape(-1)), 2),
+        "next.reward": pa.array(raw["rewards"]),
+        "next.success": pa.array(raw["terminals"]),
+        "episode_index": pa.array(ids),
+        "task": pa.array(["pick"] * 72),
+    }
+    table = pa.table({name: column for name, column in columns.items() if name not in leave_out})
+    for part in range(2):
+        place = folder / "data" / "chunk-000" / f"file-{part:03d}.parquet"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        pyarrow.parquet.write_table(table.slice(40 * part, 40), place)
+    (folder / "meta").mkdir()
+    (folder / "meta" / "info.json").write_text(json.dumps({"codebase_version": "v3.0", "robot_type": "arm", "fps": 30}))
+    return folder
+
+
+def test_a_lerobot_folder(tmp_path: Path) -> None:
+    data = read(lerobot(tmp_path))
+    assert data.attributes["robot_type"] == "arm"
+    for name in ("observations", "actions", "rewards", "terminals"):
+        np.testing.assert_array_equal(data.columns[name], sound()[name])
+    assert lengths_of(data.columns) == [12, 9, 12, 7, 12, 8, 12]
+
+
+def test_a_lerobot_folder_without_rewards_says_what_to_add(tmp_path: Path) -> None:
+    folder = lerobot(tmp_path, "next.reward", "next.success")
+    with pytest.raises(DataError, match=r"has no 'rewards'; rewards: record one number per step.*terminals=0"):
+        load(folder)
+    columns = load(folder, "rewards=0,terminals=0")
+    assert lengths_of(columns) == [12, 9, 12, 7, 12, 8, 12]
+    assert not columns["rewards"].any()
+
+
+def test_robomimic_s_demonstrations(tmp_path: Path) -> None:
+    raw, path = sound(), tmp_path / "demo.hdf5"
+    ends = np.cumsum([12, 9, 12, 7, 12, 8, 12])
+    with h5py.File(path, "w") as file:
+        for number, (start, stop) in enumerate(zip(ends - [12, 9, 12, 7, 12, 8, 12], ends, strict=True)):
+            for name, column in (("actions", "actions"), ("rewards", "rewards"), ("dones", "terminals")):
+                file[f"data/demo_{number}/{name}"] = raw[column][start:stop].astype(np.float64)
+            for part, entries in (("eef", slice(0, 2)), ("joints", slice(2, 3))):
+                file[f"data/demo_{number}/obs/{part}"] = raw["observations"][start:stop, entries]
+                file[f"data/demo_{number}/next_obs/{part}"] = raw["next_observations"][start:stop, entries]
+        file["mask/train"] = np.array([b"demo_0"])
+    columns = load(path)
+    assert set(columns["observations"]) == {"eef", "joints"}
+    np.testing.assert_array_equal(flat_vector(columns["observations"], rows=True), raw["observations"])
+    np.testing.assert_array_equal(columns["terminals"], raw["terminals"])
+    assert lengths_of(columns) == [12, 9, 12, 7, 12, 8, 12]
+
+
+def test_more_than_ten_episodes_stay_in_their_order(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.hdf5", "w") as file:
+        for number in range(12):
+            file[f"episode_{number}/observations"] = np.full((3, 1), number, np.float32)  # Minari: one more
+            for name in ("actions", "rewards", "terminations", "truncations"):
+                file[f"episode_{number}/{name}"] = np.zeros(2, np.float32)
+    columns = load(tmp_path / "x.hdf5")
+    assert columns["observations"][:, 0].tolist() == [n for n in range(12) for _ in range(2)]
+    assert len(columns["next_observations"]) == 24
+
+
+def test_ogbench_ends_a_trajectory_by_terminals_and_the_bootstrap_by_masks(tmp_path: Path) -> None:
+    raw = without(walk([6, 5]), "next_observations", "timeouts")
+    raw["terminals"] = np.isin(np.arange(11), [5, 10]).astype(np.float32)
+    masks = np.ones(11, np.float32)
+    masks[[2, 3, 10]] = 0.0  # passes the goal on its way, and is at it in the last step
+    columns = load(as_npz(tmp_path / "cube.npz", {**raw, "masks": masks}))
+    assert lengths_of(columns) == [6, 5]
+    assert np.flatnonzero(columns["terminals"]).tolist() == [2, 3, 10]
+    assert np.flatnonzero(columns["timeouts"]).tolist() == [5]
+
+
+@pytest.mark.filterwarnings("ignore")  # of Minari, about metadata that a test does not have
+@pytest.mark.parametrize("storage", ["hdf5", "arrow"])
+def test_minari_s_storages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str) -> None:
+    minari = pytest.importorskip("minari")
+    if storage == "arrow":
+        pytest.importorskip("pyarrow")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    from minari.data_collector import EpisodeBuffer
+
+    episodes = [
+        EpisodeBuffer(
+            id=number,
+            observations=list(np.full((4, 3), number, np.float32)),
+            actions=list(np.zeros((3, 1), np.float32)),
+            rewards=[0.0, 0.0, 1.0],
+            terminations=[False, False, number == 0],
+            truncations=[False, False, number == 1],
+        )
+        for number in range(2)
+    ]
+    box = gymnasium.spaces.Box
+    minari.create_dataset_from_buffers(
+        "mine/pendulum-v0",
+        episodes,
+        observation_space=box(-np.inf, np.inf, (3,), np.float32),
+        action_space=box(-1, 1, (1,), np.float32),
+        data_format=storage,
+    )
+    columns = load("minari:mine/pendulum-v0")
+    assert lengths_of(columns) == [3, 3]
+    assert columns["terminals"].tolist() == [False, False, True, False, False, False]
+    convert("minari:mine/pendulum-v0", tmp_path / "x.hdf5", env="Pendulum-v1")
+    assert fingerprint(load(tmp_path / "x.hdf5")) == fingerprint(columns)
+
+
+# ---- conversion ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".hdf5", ".npz"])
+def test_convert_writes_d4rl_s_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str) -> None:
+    source, out = as_npz(tmp_path / "robot.npz", renamed(sound())), tmp_path / f"out{suffix}"
+    columns = ",".join(f"{ours}={theirs}" for ours, theirs in ROBOT.items())
+    assert main(["convert", str(source), str(out), "--columns", columns, "--env", "Pendulum-v1"]) == 0
+    assert "72 rows, 7 episodes" in capsys.readouterr().out
+    assert fingerprint(load(out)) == fingerprint(load(sound()))
+    assert attributes_of(out)["env"] == "Pendulum-v1"
+    assert main(["convert", str(source), str(tmp_path / "x.txt"), "--columns", columns]) == 1
+    assert "written to a name ending in .hdf5" in capsys.readouterr().err
+    assert main(["convert", str(source), str(tmp_path / "y.npz")]) == 1
+    assert "try --columns" in capsys.readouterr().err
+    assert not (tmp_path / "y.npz").exists()
+
+
+def test_attributes_without_columns(tmp_path: Path) -> None:
+    path = as_npz(tmp_path / "x.npz", {**sound(), "env": np.array("arb/hopper-v2")})
+    assert attributes_of(path) == {"env": "arb/hopper-v2"}
+    assert attributes_of(tmp_path / "nothing.npz") == attributes_of("hopper-medium-v2") == attributes_of({}) == {}
+
+
+# ---- observations with named parts -----------------------------------------------------------------------------------
+
+
+class Reach(gymnasium.Env[Any, Any]):
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "observation": gymnasium.spaces.Box(-1, 1, (2, 2)),
+            "achieved_goal": gymnasium.spaces.Box(-2, 2, (1,)),
+            "desired_goal": gymnasium.spaces.Box(-3, 3, (1,)),
+        }
+    )
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+
+def test_file_and_environment_are_flattened_by_one_rule() -> None:
+    env, plain = flat(Reach()), Reach()
+    obs, _ = env.reset(seed=3)
+    parts, _ = plain.reset(seed=3)
+    rows = flat_vector({name: part[None] for name, part in parts.items()}, rows=True)
+    np.testing.assert_array_equal(obs, rows[0])
+    assert obs.tolist() == [*parts["achieved_goal"], *parts["desired_goal"], *parts["observation"].reshape(-1)]
+    assert env.observation_space.high.tolist() == [2, 3, 1, 1, 1, 1]
+    assert env.observation_space.contains(obs)
+    np.testing.assert_array_equal(obs, gymnasium.spaces.flatten(Reach.observation_space, parts))  # Gymnasium's rule too
+    pendulum = gymnasium.make("Pendulum-v1")
+    assert flat(pendulum) is pendulum
