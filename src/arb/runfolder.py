@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError
-from arb.files import read_json
+from arb.files import read_json, refuse_special
 
 Floats = NDArray[np.float64]
 PHASES = ("pretrain", "online")
@@ -86,6 +86,7 @@ class Table:
         """Every row as text by column, after a name for its place; a row that was cut off is refused."""
         if not self.path.exists():
             return
+        refuse_special(self.path)
         try:
             with self.path.open(newline="", encoding="utf-8") as file:
                 reader = csv.DictReader(file, restkey="?", strict=True)

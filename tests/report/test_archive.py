@@ -175,7 +175,7 @@ WRONG = {
     "big": ({"config__seed": 10**400}, "seed is out of range"),
     "deep": ({"data": {"a": [[[[[1]]]]]}}, "too deep"),
     "reference": ({"reference": [1]}, "null or two returns"),
-    "narrow": ({"reference": [0.0, 1e-300]}, "too narrow"),
+    "narrow": ({"reference": [0.0, 1e-300]}, "too large to be one"),
     "equal": ({"reference": [1.0, 1.0]}, "two different returns"),
     "status": ({"status": "won"}, "done or failed"),
     "step": ({"evaluations__online__step": [0, 10**400, 1, 2, 3, 4]}, "must be a finite number"),

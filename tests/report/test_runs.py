@@ -65,7 +65,7 @@ def test_planned_failed_and_unfinished_runs_are_listed(tmp_path):
 
 BROKEN = {
     "eval.csv": ("phase,step,episode,return,score\nonline,10", "eval.csv, line 2: 5 columns expected"),
-    "metrics.csv": ("phase,step\nonline,many\n", "a step of metrics must be a finite number, not 'many'"),
+    "metrics.csv": ("phase,step\nonline,many\n", "metrics.csv, line 2: step 'many' must be a whole number"),
     "config.json": ('{"config": {"task"', "Expecting"),
 }
 
@@ -96,7 +96,7 @@ def test_binary_nonsense_and_missing_keys_are_reasons_too(tmp_path):
     (said,) = runs.damaged  # a plan is no run
     assert said.startswith(f"{tmp_path / 'c' / 'plan.json'} cannot be read")
     assert all(reasons)
-    assert "config is missing" in reasons[1]
+    assert reasons[1].startswith("cannot be read: config.json is damaged")
 
 
 def test_a_path_that_is_no_folder_is_a_mistake(tmp_path):

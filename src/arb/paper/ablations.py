@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from arb.algorithms import agent_label
 from arb.paper import published
 from arb.paper.tables import about_ours
-from arb.report.cells import Cell, Results, gather, spelt_agent
+from arb.report.cells import Cell, Results, gather
 from arb.report.comparison import entry
-from arb.report.figures import PALE, TITLE, banded, plain, short, styles, tidy
+from arb.report.figures import scores_and_shares
 from arb.report.record import Record
 from arb.report.runs import Records
 from arb.report.tables import Entry, Table
@@ -35,7 +36,7 @@ def _chosen(results: Results, agent: str, tasks: Sequence[str], leaf: str | None
     runs = [run for run in results.runs.all if run.curves and (leaf is None or run.strategy == "arb")]
     same = [run for run in runs if run.agent == agent and run.task in tasks]
     others = [run for run in runs if leaf is None or len(_values(runs, run, leaf)) > 1]
-    said = f"The paper shows {spelt_agent(agent)} on {', '.join(tasks)}."
+    said = f"The paper shows {agent_label(agent)} on {', '.join(tasks)}."
     if others and not same:
         said += " Ours are on other tasks or agents."
     return Chosen(gather(Records(results.runs.paths, tuple(same or others))), bool(same) or not others, said)
@@ -56,7 +57,7 @@ def online_ratio(results: Results) -> tuple[Table, Figure | None]:
             at = [mine[round(part * (len(mine) - 1))] for part in (0.1, 0.5, 1.0)]
             numbers = [*at, whole[-1], np.mean(mine >= whole)]
             entries = tuple(Entry(float(100.0 * n), n=len(share[1]) if i == 0 else None) for i, n in enumerate(numbers))
-            rows.append(((cell.task, spelt_agent(cell.agent), cell.variant), entries))
+            rows.append(((cell.task, agent_label(cell.agent), cell.variant), entries))
     notes = (
         said
         + " It gives a picture without numbers, and says that ARB's curve lies above the buffer's share throughout "
@@ -68,7 +69,7 @@ def online_ratio(results: Results) -> tuple[Table, Figure | None]:
     columns = ("at 10%", "at 50%", "at the end", "buffer", "not below")
     title = "Online share of the batches"
     table = Table("paper-online-ratio", title, ("task", "agent", "strategy"), columns, tuple(rows), notes)
-    return table, _score_and_share(chosen, title) if rows else None
+    return table, scores_and_shares(chosen, title) if rows else None
 
 
 def trajectory(results: Results) -> tuple[Table, Figure | None]:
@@ -105,7 +106,7 @@ def _ablation(
         share = cell.metric("replay.online_share")
         end = Entry(float(100.0 * share[1].mean(0)[-1])) if share else Entry()
         printed = _printed(known[value]) if as_paper and value in known else Entry()
-        rows.append(((cell.task, spelt_agent(cell.agent), _spelt(value)), (printed, entry(cell.values("last")), end)))
+        rows.append(((cell.task, agent_label(cell.agent), _spelt(value)), (printed, entry(cell.values("last")), end)))
     notes = (
         f"{said} {claim} The number printed for its default is that of its detailed table.",
         about_ours(results.cells),
@@ -113,7 +114,7 @@ def _ablation(
     corner = ("task", "agent", leaf.rpartition(".")[2])
     columns = ("paper", "ours", "online share at the end, %")
     table = Table(f"paper-{name}", title, corner, columns, tuple(rows), notes)
-    return table, _score_and_share(results, title) if results.cells else None
+    return table, scores_and_shares(results, title) if results.cells else None
 
 
 def clip(results: Results) -> tuple[Table, Figure | None]:
@@ -122,7 +123,10 @@ def clip(results: Results) -> tuple[Table, Figure | None]:
     where = list(dict.fromkeys((cell.agent, cell.task) for cell in chosen.cells))
     own: dict[tuple[str, float, tuple[str, str]], Cell] = {}
     for cell in chosen.cells:
-        low, high = cell.runs[0].config.get("replay.clip", (-12.0, 7.0))
+        bounds = cell.runs[0].config.get("replay.clip", (-12.0, 7.0))
+        if not (isinstance(bounds, list | tuple) and len(bounds) == 2 and all(isinstance(b, float) for b in bounds)):
+            continue
+        low, high = bounds
         if high == 7.0:
             own["low", float(low), (cell.agent, cell.task)] = cell
         if low == -12.0:
@@ -144,7 +148,7 @@ def clip(results: Results) -> tuple[Table, Figure | None]:
         "above -0.919: no upper bound of this column can bind, so its differences cannot be an effect of the bound.",
         about_ours(chosen.cells),
     )
-    columns = ("paper", *(f"ours, {spelt_agent(agent)} on {task}" for agent, task in where))
+    columns = ("paper", *(f"ours, {agent_label(agent)} on {task}" for agent, task in where))
     return Table("paper-clip", "ARB's clipping bounds", ("bound", "value"), columns, tuple(rows), notes), None
 
 
@@ -154,34 +158,3 @@ def _printed(cell: published.Published) -> Entry:
 
 def _spelt(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _score_and_share(results: Results, title: str) -> Figure:
-    """One row per task and agent: scores on the left, the online share of the batches on the right."""
-    places = list(dict.fromkeys((cell.agent, cell.task) for cell in results.cells))
-    figure = Figure(figsize=(9.5, 3.1 * len(places) + 0.6), layout="constrained")
-    grid = figure.subplots(len(places), 2, squeeze=False)
-    style = styles(results)
-    handles: dict[str, Any] = {}
-    for (agent, task), (left, right) in zip(places, grid, strict=True):
-        for cell in (cell for cell in results.cells if (cell.agent, cell.task) == (agent, task)):
-            if "online" in cell.curve:
-                banded(left, *cell.curve["online"], cell.variant, **style[cell.variant])
-            share, buffer = cell.metric("replay.online_share"), cell.metric("replay.online_rows")
-            if buffer:
-                right.plot(buffer[0], buffer[1].mean(0), color=PALE, linewidth=2.5, alpha=0.5)
-            if share:
-                banded(right, *share, cell.variant, **style[cell.variant])
-            left.set_ylabel(cell.unit)
-        left.set_title(plain(f"{task}, {spelt_agent(agent)}"), fontsize=10, loc="left")
-        right.set_title("online share of a batch; grey: of the buffer", fontsize=10, loc="left")
-        right.set_ylim(0, 1.02)
-        right.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        for axes in (left, right):
-            axes.set_xlabel("environment steps")
-            axes.xaxis.set_major_formatter(lambda value, _: short(value))
-            tidy(axes)
-            handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(6, len(handles)), frameon=False)
-    figure.suptitle(title, **TITLE)
-    return figure

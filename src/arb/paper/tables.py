@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from arb.algorithms import agent_label
 from arb.paper import published
 from arb.paper.published import STRATEGIES
-from arb.report.cells import Cell, Results, spelt_agent
+from arb.report.cells import Cell, Results
 from arb.report.comparison import counted_seeds, entry, steps_of
 from arb.report.tables import Entry, Table, with_best
 
@@ -70,7 +71,7 @@ def detailed_table(results: Results, agent: str) -> Table:
         used += cells_of
         rows += _own_row(task, cells_of)
     notes = [*_notes_on(agent), about_ours(used)]
-    title = f"Normalised returns with {spelt_agent(agent)}, published and ours"
+    title = f"Normalised returns with {agent_label(agent)}, published and ours"
     return Table(f"paper-{agent}", title, ("task", "source"), tuple(STRATEGIES.values()), tuple(rows), tuple(notes))
 
 
@@ -135,7 +136,7 @@ def summary_table(results: Results) -> Table:
     for group, title in published.GROUPS.items():
         own: list[list[Entry]] = []
         for agent in ("calql", "pex", "famo2o"):
-            name = spelt_agent(agent)
+            name = agent_label(agent)
             rows.append(((title, name, "paper"), _printed_summary(agent, group)))
             notes += _summary_notes(agent, group)
             entries, tasks, cells = _own_summary(results, agent, group)
@@ -154,7 +155,7 @@ def summary_table(results: Results) -> Table:
         for task in _unknown(results, agent):
             row = [ours(results, agent, task, s) for s in STRATEGIES]
             used += row
-            rows.append(((task, spelt_agent(agent), "ours"), with_best([_group_entry([cell]) for cell in row])))
+            rows.append(((task, agent_label(agent), "ours"), with_best([_group_entry([cell]) for cell in row])))
     title = "Average normalised returns, published and ours"
     corner = ("tasks", "algorithm", "source")
     notes.append(about_ours(used))
@@ -178,7 +179,7 @@ def _summary_notes(agent: str, group: str) -> list[str]:
         for (_, of_group, s), wrong in _of(published.summary_contradictions(), agent)
         if of_group == group
     ]
-    name = f"{published.GROUPS[group]}, {spelt_agent(agent)}"
+    name = f"{published.GROUPS[group]}, {agent_label(agent)}"
     return [f"† {name}: the paper's detailed table gives {', '.join(found)}."] if found else []
 
 

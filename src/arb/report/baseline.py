@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from arb.algorithms import agent_label
 from arb.report import paired
-from arb.report.cells import MEASURES, PRIMARY, STRATEGIES, Cell, Results, gather, spelt_agent
+from arb.report.cells import MEASURES, PRIMARY, Cell, Results, gather
 from arb.report.counting import count
 from arb.report.record import Record
 from arb.report.runs import read_runs
 from arb.report.statistics import CONFIDENCE, Estimate
 from arb.report.tables import Entry, Table
+from arb.strategies import strategy_label
 
 Floats = NDArray[np.float64]
 BASELINES = ("naive", "parallel")
@@ -120,10 +122,10 @@ def overall_table(found: Sequence[Comparison], agent: str, tasks: Sequence[str],
         ]
         size = f"{sum(map(len, values))} on {count(len(values), 'task')}"
         rows.append(((one.variant, size, says), tuple(entries)))
-    base = STRATEGIES.get(found[0].baseline, found[0].baseline)
+    base = strategy_label(found[0].baseline)
     columns = ["area", "area, bootstrap", "p, corrected", "pairs improved", *(SECONDARY[m] for m in measures)]
     where = tasks[0] if len(tasks) == 1 else "all tasks with a normalised score"
-    title = f"{spelt_agent(agent)}: paired difference to {base}, {where}"
+    title = f"{agent_label(agent)}: paired difference to {base}, {where}"
     corner = ("strategy", "pairs", "by area")
     return Table(name, title, corner, tuple(columns), tuple(rows), _notes(base, len(rows)), MARKED)
 
@@ -156,8 +158,8 @@ def task_table(found: Sequence[Comparison], agent: str, name: str) -> Table:
             marked = p is not None and p < LEVEL
             entries.append(Entry() if some is None else _entry(paired.t_interval([some]), marked, n=len(some)))
         rows.append(((task,), tuple(entries)))
-    base = STRATEGIES.get(found[0].baseline, found[0].baseline)
-    title = f"{spelt_agent(agent)}: paired difference in area to {base}, task by task"
+    base = strategy_label(found[0].baseline)
+    title = f"{agent_label(agent)}: paired difference in area to {base}, task by task"
     notes = (
         f"A run minus the run of {base} with the same seed and pre-trained agent: mean over seeds, Student's "
         f"{CONFIDENCE:.0%} interval, number of pairs.",

@@ -11,22 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from arb.algorithms import AGENTS
 from arb.report import statistics
 from arb.report.record import Record
 from arb.report.runs import Records
+from arb.runfolder import scores_of
+from arb.strategies import STRATEGIES, strategy_label
 
 Floats = NDArray[np.float64]
-
-STRATEGIES = {
-    "naive": "Naive",
-    "parallel": "Parallel",
-    "top_n": "Top-N",
-    "berb": "BERB",
-    "arb": "ARB",
-    "arb_auto": "ARB auto",
-}
-"""The strategies in the paper's order, with the paper's spelling."""
-AGENTS = {"iql": "IQL", "calql": "Cal-QL", "pex": "PEX", "famo2o": "FamO2O", "sac": "SAC"}
 
 _SHORT = {
     "replay.temperature": "λ",
@@ -115,8 +107,8 @@ def _pretrained(run: Record) -> float | None:
 
 
 def _drop(run: Record) -> float | None:
-    before = _pretrained(run)
-    return None if before is None else before - float(_online(run)[0])
+    found = scores_of(run.curves)
+    return None if found is None else found.drop
 
 
 def _regret(run: Record) -> float | None:
@@ -127,7 +119,7 @@ def _regret(run: Record) -> float | None:
 
 
 def _success(run: Record) -> float | None:
-    success = run.curves["online"].success
+    success = run.curves["online"].successes
     return None if success is None else 100.0 * float(success[-1].mean())
 
 
@@ -266,13 +258,8 @@ def _parts(runs: Iterable[Record], leaves: Iterable[str]) -> set[tuple[str, ...]
 
 def label(run: Record, leaves: Sequence[str]) -> str:
     """A variant's name: the strategy, and the settings that tell it from its like."""
-    name = STRATEGIES.get(run.strategy, run.strategy)
+    name = strategy_label(run.strategy)
     return " ".join([name, *(f"{_SHORT.get(leaf, leaf)}={_spelt(run.config.get(leaf))}" for leaf in leaves)])
-
-
-def spelt_agent(name: str) -> str:
-    """An agent's name as its paper has it."""
-    return AGENTS.get(name, name)
 
 
 def _spelt(value: Any) -> str:

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from arb.algorithms import agent_label
 from arb.report import statistics
 from arb.report.baseline import paired_tables
-from arb.report.cells import MEASURES, PRIMARY, Cell, Results, spelt_agent
+from arb.report.cells import MEASURES, PRIMARY, Cell, Results
 from arb.report.counting import count
 from arb.report.statistics import Estimate
 from arb.report.tables import Entry, Table, with_best
@@ -49,7 +50,7 @@ def score_table(results: Results, agent: str, measure: str = PRIMARY) -> Table:
     if any(e.n == 1 for _, entries in rows for e in entries):
         notes.append("A cell of one seed has no spread: nothing is known about its chance.")
     held = {cell.unit for cell in results.cells if cell.agent == agent}
-    title = f"{spelt_agent(agent)}: {kind.title.lower()}, {' or '.join(sorted(held))}"
+    title = f"{agent_label(agent)}: {kind.title.lower()}, {' or '.join(sorted(held))}"
     columns = (*(["pre-trained"] if measure in STARTED else []), *variants)
     return Table(f"{measure}-{results.file(agent)}", title, corner, columns, tuple(rows), tuple(notes))
 
@@ -207,7 +208,7 @@ def aggregate_table(group: Group, name: str) -> Table:
         )
     else:
         notes.append("No intervals where a task has one seed only.")
-    title = f"{spelt_agent(group.agent)}: {group.name}, taken together"
+    title = f"{agent_label(group.agent)}: {group.name}, taken together"
     return Table(name, title, ("strategy",), columns, tuple(rows), tuple(notes))
 
 
@@ -220,7 +221,7 @@ def improvement_table(group: Group, name: str) -> Table:
         f"The probability that a run of the row scores above a run of the column, {group.seeds} per cell, over "
         f"{_named(group.tasks)}; ties count half.",
     )
-    title = f"{spelt_agent(group.agent)}: {group.name}, probability of improvement over ..."
+    title = f"{agent_label(group.agent)}: {group.name}, probability of improvement over ..."
     return Table(name, title, ("strategy",), variants, tuple(rows), notes)
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from arb.algorithms import agent_label
+from arb.files import whole
 from arb.report import statistics
-from arb.report.cells import Cell, Results, spelt_agent
+from arb.report.cells import Cell, Results, gather
 from arb.report.comparison import Group
 from arb.report.palette import colours, dashes
+from arb.report.runs import read_runs
 
 INK, GRID, PALE = "#1f2933", "#e9ecef", "#868e96"
 FORMATS: Mapping[str, Mapping[str, Any]] = {
@@ -64,44 +68,80 @@ def _line(dash: str) -> Any:
 
 def learning_curves(results: Results, agent: str) -> Figure:
     """Score over both phases, one panel per task: mean over seeds, and one standard deviation around it."""
-    style = styles(results)
-
-    def draw(axes: Any, cells: Sequence[Cell]) -> None:
-        for cell in cells:
-            for phase, (steps, values) in cell.curve.items():
-                at = steps - (steps[-1] if phase == "pretrain" and len(steps) else 0)
-                label = cell.variant if phase == "online" or "online" not in cell.curve else None
-                banded(axes, at, values, label, **style[cell.variant])
-        axes.axvline(0, color=PALE, linestyle=":", linewidth=1)
-        axes.set_ylabel(cells[0].unit)
-        axes.set_xlabel("updates before, steps after the switch")
-
-    figure = _panels(results, agent, draw)
-    figure.suptitle(f"{spelt_agent(agent)}: learning curves, mean ± standard deviation over seeds", **TITLE)
+    figure = _panels(results, agent, _score_panel)
+    figure.suptitle(f"{agent_label(agent)}: learning curves, mean ± standard deviation over seeds", **TITLE)
     return figure
 
 
 def online_share(results: Results, agent: str, tasks: Sequence[str] | None = None) -> Figure:
     """The online share of the batches over steps, with that of the buffer in grey."""
-    style = styles(results)
-
-    def draw(axes: Any, cells: Sequence[Cell]) -> None:
-        # Top-N keeps fewer offline rows: its buffer is not that of the others.
-        buffers = [cell.metric("replay.online_rows") for cell in cells if cell.strategy != "top_n"]
-        for steps, rows in [buffer for buffer in buffers if buffer][:1]:
-            axes.plot(steps, rows.mean(0), color=PALE, linewidth=2.5, alpha=0.6, label="share of the buffer")
-        for cell in cells:
-            shares = cell.metric("replay.online_share")
-            if shares:
-                banded(axes, *shares, cell.variant, **style[cell.variant])
-        axes.set_ylim(0, 1.02)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        axes.set_ylabel("online share of a batch")
-        axes.set_xlabel("environment steps")
-
-    figure = _panels(results, agent, draw, tasks)
-    figure.suptitle(f"{spelt_agent(agent)}: where batches come from", **TITLE)
+    figure = _panels(results, agent, _share_panel, tasks)
+    figure.suptitle(f"{agent_label(agent)}: where batches come from", **TITLE)
     return figure
+
+
+def scores_and_shares(results: Results, title: str) -> Figure:
+    """One row per task and agent: scores on the left, the online share of the batches on the right."""
+    places = list(dict.fromkeys((cell.agent, cell.task) for cell in results.cells))
+    figure = Figure(figsize=(9.5, 3.1 * len(places) + 0.6), layout="constrained")
+    grid = figure.subplots(len(places), 2, squeeze=False)
+    handles: dict[str, Any] = {}
+    for (agent, task), (left, right) in zip(places, grid, strict=True):
+        cells = [cell for cell in results.cells if (cell.agent, cell.task) == (agent, task)]
+        for axes, draw in ((left, _score_panel), (right, _share_panel)):
+            draw(axes, cells, styles(results))
+            _finish(axes, f"{task}, {agent_label(agent)}", handles)
+    _legend(figure, handles, results.order)
+    figure.suptitle(title, **TITLE)
+    return figure
+
+
+def run_picture(folder: Path, path: Path) -> None:
+    """Draw the curves of one run folder into an image file: its score, and where its batches came from."""
+    runs = read_runs([folder])
+    results = gather(runs)
+    run = runs.all[0]
+    title = f"{run.task}   {run.agent}   {run.strategy}   seed {run.seed}"
+    figure = scores_and_shares(results, plain(title)) if results.cells else Figure()
+    with whole(path) as unfinished, matplotlib.rc_context({"svg.hashsalt": "arb"}):
+        figure.savefig(unfinished, dpi=130)
+
+
+# ---- panels ---------------------------------------------------------------------------------------------------------
+
+
+def _score_panel(axes: Any, cells: Sequence[Cell], style: Mapping[str, Any]) -> None:
+    """Score over both phases; of a single run the middle half of its episodes, of several their standard deviation."""
+    for cell in cells:
+        for phase, (steps, values) in cell.curve.items():
+            at = steps - (steps[-1] if phase == "pretrain" and len(steps) else 0)
+            label = cell.variant if phase == "online" or "online" not in cell.curve else None
+            _banded(axes, at, values, label, **style[cell.variant])
+            if len(cells) == len(cell.runs) == 1:
+                ends = [np.percentile(scores, (25, 75)) for scores in cell.runs[0].curves[phase].scores]
+                axes.fill_between(at, *np.transpose(ends), color=style[cell.variant]["color"], alpha=0.15, linewidth=0)
+    axes.axvline(0, color=PALE, linestyle=":", linewidth=1)
+    axes.set_ylabel(cells[0].unit)
+    axes.set_xlabel("updates before, steps after the switch")
+
+
+def _share_panel(axes: Any, cells: Sequence[Cell], style: Mapping[str, Any]) -> None:
+    """The online share of a batch; in grey that of the buffer, dashed what bounds ARB's share where λ sets itself."""
+    # Top-N keeps fewer offline rows: its buffer is not that of the others.
+    buffers = [cell.metric("replay.online_rows") for cell in cells if cell.strategy != "top_n"]
+    for steps, rows in [buffer for buffer in buffers if buffer][:1]:
+        axes.plot(steps, rows.mean(0), color=PALE, linewidth=2.5, alpha=0.6, label="share of the buffer")
+    for cell in cells:
+        shares, bound = cell.metric("replay.online_share"), cell.metric("replay.online_bound")
+        if shares:
+            _banded(axes, *shares, cell.variant, **style[cell.variant])
+        if bound:
+            axes.plot(bound[0], np.minimum(1.0, bound[1].mean(0)), color=style[cell.variant]["color"], linewidth=0.7,
+                      linestyle="--")  # fmt: skip
+    axes.set_ylim(0, 1.02)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_ylabel("online share of a batch")
+    axes.set_xlabel("environment steps")
 
 
 TITLE = {"x": 0.01, "ha": "left", "color": INK, "fontsize": 11, "fontweight": "bold"}
@@ -115,22 +155,30 @@ def _panels(results: Results, agent: str, draw: Any, tasks: Sequence[str] | None
     grid = figure.subplots(rows, columns, squeeze=False)
     handles: dict[str, Any] = {}
     for axes, task in zip(grid.flat, names, strict=False):
-        draw(axes, [cell for cell in results.cells if (cell.agent, cell.task) == (agent, task)])
-        axes.set_title(plain(task), fontsize=10, color=INK, loc="left")
-        axes.xaxis.set_major_formatter(lambda value, _: short(value))
-        tidy(axes)
-        handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+        draw(axes, [cell for cell in results.cells if (cell.agent, cell.task) == (agent, task)], styles(results))
+        _finish(axes, task, handles)
     for axes in list(grid.flat)[len(names) :]:
         axes.set_visible(False)
-    if handles:
-        handles = {name: handles[name] for name in sorted(handles, key=("share of the buffer", *results.order).index)}
-        lines = math.ceil(sum(0.55 + 0.085 * len(name) for name in handles) / figure.get_figwidth())  # inches, about
-        ncols = math.ceil(len(handles) / lines)
-        figure.legend(handles.values(), handles, loc="outside lower center", ncols=ncols, frameon=False, fontsize=9)
+    _legend(figure, handles, results.order)
     return figure
 
 
-def banded(axes: Any, steps: Any, values: Any, label: str | None, **style: Any) -> None:
+def _finish(axes: Any, title: str, handles: dict[str, Any]) -> None:
+    axes.set_title(plain(title), fontsize=10, color=INK, loc="left")
+    axes.xaxis.set_major_formatter(lambda value, _: short(value))
+    tidy(axes)
+    handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+
+
+def _legend(figure: Figure, handles: Mapping[str, Any], order: Sequence[str]) -> None:
+    names = sorted(handles, key=("share of the buffer", *order).index)
+    if names:
+        lines = math.ceil(sum(0.55 + 0.085 * len(name) for name in names) / figure.get_figwidth())  # inches, about
+        figure.legend([handles[name] for name in names], [plain(name) for name in names], loc="outside lower center",
+                      ncols=math.ceil(len(names) / lines), frameon=False, fontsize=9)  # fmt: skip
+
+
+def _banded(axes: Any, steps: Any, values: Any, label: str | None, **style: Any) -> None:
     """A mean over seeds with one standard deviation around it."""
     mean = values.mean(0)
     if len(values) > 1:
@@ -150,7 +198,7 @@ def aggregate_intervals(results: Results, group: Group) -> Figure:
             _interval(axes, place, found[name], style[variant]["color"])
         axes.set_title(name, fontsize=10, color=INK, loc="left")
         _rows(axes, list(computed))
-    figure.suptitle(f"{spelt_agent(group.agent)}: {plain(group.name)}, {group.seeds} per cell", **TITLE)
+    figure.suptitle(f"{agent_label(group.agent)}: {plain(group.name)}, {group.seeds} per cell", **TITLE)
     return figure
 
 
@@ -167,7 +215,7 @@ def improvement_intervals(results: Results, group: Group) -> Figure:
     axes.set_xlim(0, 1)
     axes.set_xlabel(f"probability that {plain(hero)} scores above")
     _rows(axes, list(found))
-    figure.suptitle(f"{spelt_agent(group.agent)}: {plain(group.name)}", **TITLE)
+    figure.suptitle(f"{agent_label(group.agent)}: {plain(group.name)}", **TITLE)
     return figure
 
 
@@ -188,7 +236,7 @@ def performance_profile(results: Results, group: Group) -> Figure:
     axes.set_ylabel("runs above τ")
     tidy(axes)
     axes.legend(frameon=False, fontsize=9)
-    figure.suptitle(f"{spelt_agent(group.agent)}: {plain(group.name)}, performance profile", **TITLE)
+    figure.suptitle(f"{agent_label(group.agent)}: {plain(group.name)}, performance profile", **TITLE)
     return figure
 
 

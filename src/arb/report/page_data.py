@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arb.algorithms import agent_label
 from arb.report import statistics
-from arb.report.cells import MEASURES, Cell, Results, spelt_agent
+from arb.report.cells import MEASURES, Cell, Results
 from arb.report.comparison import Group
 from arb.report.counting import count
 from arb.report.figures import profile_thresholds
@@ -63,7 +64,7 @@ def page_data(results: Results, together: Sequence[Group], tables: Sequence[Tabl
         "subtitle": _subtitle(results),
         "facts": _facts(results),
         "variants": variants,
-        "agents": [{"id": a, "name": spelt_agent(a), "tasks": results.tasks(a)} for a in results.agents()],
+        "agents": [{"id": a, "name": agent_label(a), "tasks": results.tasks(a)} for a in results.agents()],
         "measures": [
             {"id": name, "title": kind.title}
             for name, kind in MEASURES.items()
@@ -94,7 +95,7 @@ def _numbers(values: ArrayLike) -> list[float | None]:
 
 
 def _subtitle(results: Results) -> str:
-    agents = ", ".join(spelt_agent(agent) for agent in results.agents())
+    agents = ", ".join(agent_label(agent) for agent in results.agents())
     variants = results.variants()
     if not variants:
         return "No run has been evaluated yet; what was found is listed below."
@@ -190,7 +191,7 @@ def _group(group: Group) -> dict[str, Any]:
         profile.append({"variant": variant, "x": _numbers(thresholds), "y": y, "low": low, "high": high})
     about = f"{', '.join(group.tasks)}; {group.seeds} per cell, areas under the online curves."
     return {
-        "agent": spelt_agent(group.agent), "name": group.name, "about": about, "normalised": group.normalised,
+        "agent": agent_label(group.agent), "name": group.name, "about": about, "normalised": group.normalised,
         "aggregates": by_statistic, "hero": hero, "improvements": better, "profile": profile,
     }  # fmt: skip
 
@@ -203,7 +204,7 @@ def _settings(results: Results) -> dict[str, Any]:
     shown = ("task", "agent", "replay.strategy")
     differing = [leaf for leaf in leaves if len(values[leaf]) > 1 and leaf not in shown]
     rows = [
-        [f"{cell.task} · {spelt_agent(cell.agent)} · {cell.variant}",
+        [f"{cell.task} · {agent_label(cell.agent)} · {cell.variant}",
          *(_spelt(cell.runs[0].config.get(leaf)) for leaf in differing)]
         for cell in results.cells
     ]  # fmt: skip
@@ -239,7 +240,7 @@ def _times(version: str, runs: int, versions: int) -> str:
 
 
 def _run(run: Record, double: bool) -> dict[str, Any]:
-    what = f"{run.task} · {spelt_agent(run.agent)} · {run.strategy} · seed {run.seed}" if run.config else ""
+    what = f"{run.task} · {agent_label(run.agent)} · {run.strategy} · seed {run.seed}" if run.config else ""
     reason = "another folder holds the same setting and seed; only one of them counts" if double else run.reason
     return {"folder": run.place, "status": run.status, "what": what, "reason": reason}
 

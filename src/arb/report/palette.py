@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from arb.report.cells import STRATEGIES
+from arb.strategies import strategy_colour
 
-# Okabe and Ito, Color Universal Design (2008); the page lightens them itself on a dark ground.
-_COLOURS = {"naive": "#e69f00", "parallel": "#009e73", "top_n": "#cc79a7", "berb": "#d55e00", "arb": "#0072b2"}
-_OTHERS = ("#56b4e9", "#7a5195", "#8c6d31", "#4d4d4d")
 _DASHES = ("", "6 3", "2 2", "8 3 2 3", "10 4")
 
 
@@ -16,10 +13,8 @@ def colours(variants: Mapping[str, str]) -> dict[str, str]:
     """A colour per variant, given the strategy of each; variants of one strategy run from dark to light."""
     found = {}
     for strategy, names in _by_strategy(variants).items():
-        known = list(STRATEGIES)
-        colour = _COLOURS.get(strategy) or _OTHERS[(len(strategy) + len(known)) % len(_OTHERS)]
         for i, name in enumerate(names):
-            found[name] = _lightened(colour, 0.55 * i / max(1, len(names) - 1))
+            found[name] = _lightened(strategy_colour(strategy), 0.55 * i / max(1, len(names) - 1))
     return found
 
 

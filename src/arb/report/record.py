@@ -10,12 +10,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError
+from arb.runfolder import Curve, RunFolder
 
 Floats = NDArray[np.float64]
 Status = Literal["done", "unfinished", "failed", "missing"]
@@ -29,22 +31,6 @@ DIGITS = 6
 """Significant digits of what an archive keeps of a return."""
 MOST_POINTS = 200
 """Points that an archive keeps of a replay figure, evenly spaced, the last among them."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The evaluations of one phase: per step the scores and returns of its episodes, and which of them succeeded."""
-
-    steps: Floats
-    scores: tuple[Floats, ...]
-    returns: tuple[Floats, ...]
-    success: tuple[Floats, ...] | None = None
-    """1 or 0 per episode; None where the environment does not say."""
-
-    @property
-    def means(self) -> Floats:
-        """The mean score of each evaluation."""
-        return np.array([values.mean() for values in self.scores])
 
 
 @dataclass(frozen=True)
@@ -139,15 +125,20 @@ def number(value: Any, name: str) -> float:
     return found
 
 
-def figures(values: Any, name: str) -> Floats:
-    """A column of a replay figure: numbers and gaps; what is infinite or enormous becomes a gap."""
+def _figures(values: Floats) -> Floats:
+    """A column of a replay figure; what is infinite or enormous becomes a gap."""
+    return np.where(np.abs(values) <= LARGEST, values, math.nan)
+
+
+def _column(values: Any, name: str) -> Floats:
+    """A column of a replay figure, from a list of numbers and gaps."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         raise DataError(f"{name} is no list of numbers")
     try:
-        found = np.array([math.nan if value in (None, "") else float(value) for value in values], float)
+        found = np.array([math.nan if value is None else float(value) for value in values], float)
     except (TypeError, ValueError, OverflowError):
         raise DataError(f"{name} has a value that is no number") from None
-    return np.where(np.abs(found) <= LARGEST, found, math.nan)
+    return _figures(found)
 
 
 def _steps(values: Any, name: str) -> Floats:
@@ -207,7 +198,33 @@ def scores_of(returns: Floats, reference: tuple[float, float] | None) -> Floats:
     return 100.0 * (returns - low) / (high - low)
 
 
-def judged(record: Record) -> Record:
+def from_folder(path: Path) -> Record:
+    """A run from its folder, as far as it has come; a `DataError` says what is wrong with it."""
+    folder = RunFolder(path)
+    said = folder.description()
+    values = {name: getattr(said, name) for name in ("config", "env", "reference", "data", "versions")}
+    record = described(tame(path, 1000), {**values, "machine": folder.machine()})
+    metrics = {
+        phase: {name: _figures(v) for name, v in columns.items() if name == "step" or name.startswith("replay.")}
+        for phase, columns in folder.metrics().items()
+    }
+    curves = {phase: _bounded(curve) for phase, curve in folder.curves().items()}
+    status: Status = "done" if folder.done else "failed" if folder.failure else "unfinished"
+    reason = "" if folder.done else tame(folder.failure) or _progress(record.config, curves, metrics)
+    return _judged(replace(record, status=status, reason=reason, curves=curves, metrics=metrics))
+
+
+def _progress(config: Mapping[str, Any], curves: Mapping[str, Curve], metrics: Mapping[str, Any]) -> str:
+    for phase in ("online", "pretrain"):
+        steps = metrics.get(phase, {}).get("step", curves[phase].steps if phase in curves else ())
+        if len(steps):
+            total = config.get(f"schedule.{phase}", "?")
+            of = f"{total:,}" if isinstance(total, int) else total
+            return f"at {phase} step {int(max(steps)):,} of {of}"
+    return "nothing done yet"
+
+
+def _judged(record: Record) -> Record:
     """A run that says it is done and has no online evaluation is not."""
     online = record.curves.get("online")
     if record.status == "done" and (online is None or not any(online.steps > 0)):
@@ -235,8 +252,8 @@ def _packed_curve(curve: Curve) -> dict[str, Any]:
         "step": [int(step) for step in curve.steps],
         "return": [[_rounded(value, DIGITS) for value in values] for values in curve.returns],
     }
-    if curve.success is not None:
-        found["success"] = [[_rounded(value, 3) for value in values] for values in curve.success]
+    if curve.successes is not None:
+        found["success"] = [[_rounded(value, 3) for value in values] for values in curve.successes]
     return found
 
 
@@ -273,31 +290,35 @@ def from_line(place: str, text: str) -> Record:
     parts = {name: values.get(name) or {} for name in ("evaluations", "metrics")}
     if not all(isinstance(part, Mapping) and len(part) <= 10 for part in parts.values()):
         raise DataError("evaluations and metrics must be given by phase")
-    return judged(
+    return _judged(
         replace(
             record,
             status=values["status"],
             reason=tame(values.get("reason") or ""),
-            curves={tame(p): curve_of(part, record.reference) for p, part in parts["evaluations"].items()},
-            metrics={tame(p): metrics_of(part) for p, part in parts["metrics"].items()},
+            curves={tame(p): _curve(part, record.reference) for p, part in parts["evaluations"].items()},
+            metrics={tame(p): _metrics(part) for p, part in parts["metrics"].items()},
         )
     )
 
 
-def curve_of(part: Any, reference: tuple[float, float] | None) -> Curve:
-    """The evaluations of a phase from lists of steps and returns; scores follow from the returns unless given too."""
+def _curve(part: Any, reference: tuple[float, float] | None) -> Curve:
+    """The evaluations of a phase from lists of steps and returns; scores follow from the returns."""
     if not isinstance(part, Mapping):
         raise DataError("evaluations must hold step and return")
     steps = _steps(part.get("step"), "an evaluation")
     found = {
         name: _episodes(part.get(name), len(steps), name)
-        for name in ("return", "score", "success")
+        for name in ("return", "success")
         if name == "return" or part.get(name) is not None
     }
-    scores = found.get("score") or tuple(scores_of(values, reference) for values in found["return"])
-    if not all(np.all(np.abs(values) <= LARGEST) for values in scores):
-        raise DataError("a score is not finite: its reference is too narrow")
-    return Curve(steps, scores, found["return"], found.get("success"))
+    scores = tuple(scores_of(values, reference) for values in found["return"])
+    return _bounded(Curve(steps, scores, found["return"], found.get("success")))
+
+
+def _bounded(curve: Curve) -> Curve:
+    if not all(np.all(np.abs(values) <= LARGEST) for values in (*curve.scores, *curve.returns)):
+        raise DataError("a score or return is too large to be one")
+    return curve
 
 
 def _episodes(values: Any, evaluations: int, name: str) -> tuple[Floats, ...]:
@@ -308,12 +329,12 @@ def _episodes(values: Any, evaluations: int, name: str) -> tuple[Floats, ...]:
     return tuple(np.array([number(value, name) for value in episodes], float) for episodes in values)
 
 
-def metrics_of(part: Any) -> dict[str, Floats]:
+def _metrics(part: Any) -> dict[str, Floats]:
     """The figures of a phase, from columns by name."""
     if not isinstance(part, Mapping) or len(part) > 1000:
         raise DataError("metrics must hold columns by name")
     steps = _steps(part.get("step"), "metrics")
-    columns = {tame(name): figures(values, tame(name)) for name, values in part.items() if name != "step"}
+    columns = {tame(name): _column(values, tame(name)) for name, values in part.items() if name != "step"}
     for name, values in columns.items():
         if len(values) != len(steps):
             raise DataError(f"{name} has {len(values)} values for {len(steps)} steps")

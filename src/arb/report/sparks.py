@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arb.report.cells import Cell, Results, spelt_agent
+from arb.algorithms import agent_label
+from arb.report.cells import Cell, Results
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 20
@@ -35,7 +36,7 @@ def curves(results: Results) -> str:
     for agent, task in panels:
         cells = [cell for cell in results.cells if (cell.agent, cell.task) == (agent, task) and "online" in cell.curve]
         if cells:
-            found.append(_panel(f"{spelt_agent(agent)} on {task}", cells))
+            found.append(_panel(f"{agent_label(agent)} on {task}", cells))
     return "\n".join(found)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from arb.errors import DataError
 from arb.files import locked, refuse_file, write_text
 from arb.progress import Tell
-from arb.report.picture import learning_curve
+from arb.report.figures import run_picture
 from arb.runfolder import RunFolder
 from arb.runs.checkpoint import Pretrained
 from arb.runs.config import Config
@@ -67,7 +67,7 @@ def run(
         training = Training(config, place, problem, tell or (lambda *_: None), save_every, shared)
         with stoppable() if stop is None else nullcontext(stop) as asked_to_stop:
             training.go(asked_to_stop)
-        learning_curve(place.path, place.picture_file)
+        run_picture(place.path, place.picture_file)
         found = result(place.path)
         write_text(place.result_file, json.dumps(found._asdict() | {"folder": place.path.name}, indent=1))
         place.last_good.unlink(missing_ok=True)  # of an attempt before

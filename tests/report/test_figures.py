@@ -1,0 +1,84 @@
+"""The figures of runs: the same bytes every time, whatever the names, and one picture per run."""
+
+import json
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from arb.report.cells import gather
+from arb.report.figures import learning_curves, online_share, plain, rendered, run_picture, scores_and_shares, short
+from arb.report.palette import colours, dashes
+from arb.report.runs import read_runs
+from tests.report.folders import write_run, write_sweep
+
+
+def lines_of(axes):
+    return {line.get_label(): line.get_xydata() for line in axes.get_lines() if not line.get_label().startswith("_")}
+
+
+def test_a_learning_curve_shows_the_mean_over_seeds_with_the_switch_at_zero(tmp_path):
+    for seed, final in enumerate((50.0, 60.0)):
+        write_run(tmp_path / f"arb-{seed}", seed=seed, final=final)
+    results = gather(read_runs([tmp_path]))
+    (axes,) = learning_curves(results, "iql").axes
+    found = lines_of(axes)
+    assert list(found) == ["ARB"]
+    np.testing.assert_allclose(found["ARB"][-1], [10_000, 55.0])
+    starts = [line.get_xdata()[0] for line in axes.get_lines()]
+    assert min(starts) == -4000  # pre-training to the left
+    assert axes.get_ylabel() == "normalised score"
+
+
+def test_online_shares_show_the_buffers_share_but_not_that_of_top_n(tmp_path):
+    write_sweep(tmp_path, tasks=["hopper-medium-v2"], strategies=("top_n", "arb"))
+    (axes,) = online_share(gather(read_runs([tmp_path])), "iql").axes
+    assert list(lines_of(axes)) == ["share of the buffer", "Top-N", "ARB"]
+    write_sweep(tmp_path / "b", tasks=["walker2d-medium-v2"], strategies=("top_n",))
+    axes = online_share(gather(read_runs([tmp_path / "b"])), "iql").axes[0]
+    assert list(lines_of(axes)) == ["Top-N"]
+
+
+def test_a_row_of_two_panels_per_task_and_agent(tmp_path):
+    write_sweep(tmp_path, tasks=["a", "b"], agents=("iql", "pex"))
+    figure = scores_and_shares(gather(read_runs([tmp_path])), "both")
+    assert [axes.get_title(loc="left") for axes in figure.axes[::2]] == ["a, IQL", "b, IQL", "a, PEX", "b, PEX"]
+
+
+def test_the_picture_of_a_run_is_the_same_every_time(tmp_path):
+    folder = write_run(tmp_path / "run")
+    for name in ("a.png", "b.png"):
+        run_picture(folder, tmp_path / name)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    assert matplotlib.image.imread(tmp_path / "a.png").std() > 0.01  # something is drawn
+
+
+def test_a_hostile_name_is_drawn_as_it_is(tmp_path):
+    write_run(tmp_path / "run", task="$\\frac{1}{$ <b>")
+    results = gather(read_runs([tmp_path]))
+    assert all(rendered(learning_curves(results, "iql")).values())
+    assert plain("a$b") == r"a\$b"
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0"), (250_000, "250k"), (-1.5e6, "-1.5M"), (0.25, "0.25")])
+def test_steps_are_short(value, text):
+    assert short(value) == text
+
+
+def test_variants_of_a_strategy_share_its_hue_and_differ():
+    variants = {"Naive": "naive", "ARB λ=0.5": "arb", "ARB λ=2": "arb", "mine": "my_module:Mine"}
+    colour, dash = colours(variants), dashes(variants)
+    assert colour["ARB λ=0.5"] == "#0072b2"
+    assert len(set(colour.values())) == 4
+    assert dash["ARB λ=0.5"] == dash["Naive"] == ""
+    assert dash["ARB λ=2"] != ""
+
+
+def test_bands_that_bound_the_online_share_are_drawn_where_they_are_logged(tmp_path):
+    folder = write_run(tmp_path / "run", strategy="arb_auto")
+    text = (folder / "metrics.csv").read_text().splitlines()
+    rows = [text[0] + ",replay.online_bound", text[1] + ",", *(line + ",0.4" for line in text[2:])]
+    (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
+    (axes,) = online_share(gather(read_runs([tmp_path])), "iql").axes
+    assert any(np.all(line.get_ydata() == 0.4) for line in axes.get_lines())
+    assert json.loads((folder / "config.json").read_text())["config"]["replay.strategy"] == "arb_auto"
