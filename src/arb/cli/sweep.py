@@ -22,6 +22,7 @@ examples:
   arb sweep --task hopper-random-v2,hopper-medium-v2 --agent iql,calql --strategy naive,arb --seed 0-3 --dry-run
   arb sweep replay.temperature=0.1,0.5,2                       any setting can be an axis
   arb sweep replay.clip='(-12,7),(-9,7)'                       a comma inside brackets belongs to the value
+  arb sweep --strategy naive,parallel,arb --until-decided      more seeds only where they are needed
   arb sweep --strategy naive,arb --ray 10.0.0.1:6379           the same on a Ray cluster (docs/sweep.md)
 
 Every run has its own folder below --out. The same command again skips what is finished, continues what was interrupted
@@ -33,23 +34,47 @@ pre-training. `arb report OUT` makes tables and figures of it.
 def main(arguments: list[str]) -> int:
     """Run the command: 0 when all runs are done, 1 when some failed, 2 for a mistake, 130 when stopped on request."""
     options = parser().parse_args(arguments)
+    from arb.report.paired import LOOKS
     from arb.sweeps.grid import grid, pieces, seed_range
 
+    strategies = pieces(options.strategy)
+    if options.until_decided and options.baseline not in strategies:
+        raise DataError(f"--until-decided compares with {options.baseline}: add it to --strategy")
     cells = grid(
         pieces(options.task),
         pieces(options.agent),
-        pieces(options.strategy),
-        seed_range(options.seed),
+        strategies,
+        seed_range(options.seed or (f"0-{LOOKS[-1] - 1}" if options.until_decided else "0")),
         {name: pieces(values) for name, values in map(setting, options.settings)},
         env=options.env,
         preset=options.preset,
     )
     out = options.out or Path("sweeps") / options.preset
-    outcome = carry_out(cells, out, options)
+    outcome = _until_decided(cells, out, options) if options.until_decided else carry_out(cells, out, options)
     if outcome is None:
         return 0
     print(f"results in {out}; `arb report {out}` shows them")
     return 1 if outcome.failed else 0
+
+
+def _until_decided(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> Outcome | None:
+    """Run more and more seeds of the cells whose comparison with the baseline is undecided."""
+    from arb.report.baseline import undecided
+    from arb.report.paired import LOOKS
+    from arb.sweeps.decide import rounds
+
+    outcome = None
+    for chosen in rounds(cells, LOOKS[0], lambda: undecided([out], baseline=options.baseline, margin=options.margin)):
+        outcome = carry_out(chosen, out, options)
+        if outcome is None or outcome.failed:
+            return outcome
+    found = undecided([out], baseline=options.baseline, margin=options.margin)
+    left = [f"{one.task} {one.agent} {one.strategy}" for one in found if one.strategy != options.baseline]
+    if left:
+        print(f"undecided with all seeds used: {', '.join(left)}")
+    else:
+        print(f"every comparison with {options.baseline} is decided")
+    return outcome
 
 
 def parser() -> argparse.ArgumentParser:
@@ -57,8 +82,17 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="arb sweep", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_subject(options, ("task", "agent", "strategy", "seed"))
+    add_subject(options, ("task", "agent", "strategy", "seed"), seed="")  # no seed: 0, or as many as are needed
     options.add_argument("-o", "--out", type=Path, help="folder of the sweep (sweeps/PRESET)")
+    options.add_argument(
+        "--until-decided",
+        action="store_true",
+        help="run seeds of --seed (0-11) until every comparison with --baseline is decided (docs/sweep.md)",
+    )
+    options.add_argument("--baseline", default="naive", metavar="STRATEGY", help="for --until-decided (naive)")
+    options.add_argument(
+        "--margin", type=float, default=5.0, help="for --until-decided: a difference in score that does not matter (5)"
+    )
     add_working(options)
     options.add_argument("settings", nargs="*", metavar="NAME=V1,V2", help="values of any setting")
     return options

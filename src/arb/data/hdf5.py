@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -118,11 +119,17 @@ def _plain(value: Any) -> Any:
 
 
 def write_hdf5(path: Path, columns: Mapping[str, Any], attributes: Mapping[str, Any], effort: int = 9) -> None:
-    """A file in D4RL's layout, compressed without loss; it appears under its name only when it is complete."""
-    with whole(path) as temporary, h5py.File(temporary, "w") as file:
+    """A file in D4RL's layout, compressed without loss; it appears under its name only when it is complete.
+
+    It is made in memory first: on a full disk the HDF5 library brings down the process.
+    """
+    made = io.BytesIO()
+    with h5py.File(made, "w") as file:
         for name, column in columns.items():
             for key, part in column.items() if isinstance(column, Mapping) else [("", column)]:
                 place = f"{name}/{key}" if key else name
                 file.create_dataset(place, data=part, compression="gzip", compression_opts=effort, shuffle=True)
         for name, value in attributes.items():
             file.attrs[name] = value
+    with whole(path) as temporary:
+        temporary.write_bytes(made.getbuffer())

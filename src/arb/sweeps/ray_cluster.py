@@ -16,7 +16,8 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -158,51 +159,75 @@ class RayCluster:
 # ---- connecting ------------------------------------------------------------------------------------------------------
 
 
-def _connected(address: str | None) -> tuple[Any, Any]:
+def _connected(address: str | None) -> tuple[Any, Callable[[], None]]:
     """Ray, connected to a cluster or to one started here, and what ends that."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     address = address or os.environ.get("RAY_ADDRESS") or None
-    before = {name: os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE")}
-    temporary: str | None = None
-    own: dict[str, Any] = {}
-    if address is None:
-        # With a token in the environment Ray asks for it, and leaves none in the home folder for later clusters.
-        if not (os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")):
-            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-        place = tempfile.gettempdir()
-        temporary = tempfile.mkdtemp(prefix="arb-", dir=place if len(place) < _LONGEST_TEMPORARY else "/tmp")
-        own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1", "_temp_dir": temporary}
-    else:
+    if address is not None:
         _refuse_silence(address)
-    import ray
+    with ExitStack() as stack:
+        own = {} if address else _own_cluster(stack)
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
 
-    def leave() -> None:
-        ray.shutdown()
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        stack.callback(ray.shutdown)
+        heard = tempfile.TemporaryFile()  # noqa: SIM115 - Ray's own words, which come in dozens of lines
+        try:
+            with _standard_error(heard.fileno()):
+                ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
+        except Exception as problem:  # Ray raises whatever it likes: a bare Exception on a machine that is too busy
+            heard.seek(0)
+            raise DataError(_refused(address, f"{problem} {heard.read().decode(errors='replace')}")) from None
+        finally:
+            heard.close()
+        if own and not ray.get_runtime_context().gcs_address.startswith("127.0.0.1:"):
+            raise DataError("Ray was imported before, and would listen on all addresses: give --ray an ADDRESS")
+        return ray, stack.pop_all().close
+    raise AssertionError("unreachable")
 
+
+def _own_cluster(stack: ExitStack) -> dict[str, Any]:
+    """How to start Ray for this process alone: on the loopback address, with a token, in a private folder."""
+    environment = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    if not (os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")):
+        # Ray would else write a token to the home folder, and every later cluster would ask for it.
+        environment["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    stack.callback(_restore, {name: os.environ.get(name) for name in environment})
+    os.environ.update(environment)
+    place = tempfile.gettempdir()
+    folder = tempfile.mkdtemp(prefix="arb-", dir=place if len(place) < _LONGEST_TEMPORARY else "/tmp")
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    # Ray opens the folder that it is given to everyone: one inside stays private.
+    return {"include_dashboard": False, "_temp_dir": str(Path(folder) / "ray")}
+
+
+def _restore(environment: Mapping[str, str | None]) -> None:
+    for name, value in environment.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+
+
+@contextmanager
+def _standard_error(file: int) -> Iterator[None]:
+    """Send what this process and its libraries write to standard error into a file."""
+    before = os.dup(2)
+    os.dup2(file, 2)
     try:
-        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as problem:
-        leave()
-        raise DataError(_refused(address, problem)) from None
-    return ray, leave
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
-def _refused(address: str | None, problem: Exception) -> str:
+def _refused(address: str | None, said: str) -> str:
     """Why Ray could not be had, in one line."""
-    said = " ".join(str(problem).split())
-    if "uthenticat" in said or "token" in said:
+    if "AuthToken" in said or "uthentication" in said:
         return (
             f"the Ray cluster at {address} refuses this token: export the RAY_AUTH_MODE and RAY_AUTH_TOKEN with which "
             "its head was started (docs/sweep.md)"
         )
     where = f"the Ray cluster at {address} cannot be used" if address else "Ray does not start on this machine"
-    return f"{where}: {said}"
+    return f"{where}: {said.strip().splitlines()[0]}"
 
 
 def _refuse_silence(address: str) -> None:

@@ -11,6 +11,8 @@ import stat
 import tarfile
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -73,13 +75,15 @@ def _ask(order: Order) -> list[Answer]:
     return [answer]
 
 
+@cache
 def private_folder() -> Path:
     """A folder for what the tasks of one user share on a node, which nobody else can have prepared or can enter.
 
     One with a known name is used if it is really a folder, of this user, closed to others; else a fresh one.
     """
     folder = Path(tempfile.gettempdir()) / f"arb-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True) if not folder.is_symlink() else None
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
     found = folder.lstat()
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
         return folder

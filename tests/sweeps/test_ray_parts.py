@@ -1,0 +1,122 @@
+"""The parts of running on Ray that need no cluster: what is packed, where it is put, and how errors are told."""
+
+import os
+import stat
+import tempfile
+
+import pytest
+
+from arb.sweeps import ray_node
+from arb.sweeps.ray_cluster import explained, plugins
+from arb.sweeps.ray_node import Parcel, _data_here, _modules_here, packed, private_folder, unpack
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    private_folder.cache_clear()
+    yield folder
+    private_folder.cache_clear()
+
+
+def test_a_folder_comes_back_whole_and_replaces_what_was_there(tmp_path):
+    (tmp_path / "a" / "checkpoint").mkdir(parents=True)
+    (tmp_path / "a" / "checkpoint" / "state").write_bytes(b"\x00\xff")
+    archive = packed(tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "old").touch()
+    unpack(archive, tmp_path / "b")
+    assert [str(path.relative_to(tmp_path / "b")) for path in sorted((tmp_path / "b").rglob("*"))] == [
+        "checkpoint",
+        "checkpoint/state",
+    ]
+    assert (tmp_path / "b" / "checkpoint" / "state").read_bytes() == b"\x00\xff"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_an_archive_writes_nowhere_else(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "link").symlink_to("/etc")
+    with pytest.raises(Exception, match="link"):
+        unpack(packed(tmp_path / "a"), tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
+def test_the_shared_folder_is_closed_to_others_and_used_again(scratch):
+    folder = private_folder()
+    assert folder == scratch / f"arb-{os.getuid()}"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    private_folder.cache_clear()
+    assert private_folder() == folder
+
+
+@pytest.mark.parametrize("prepared", ["symlink", "dangling", "file", "open"])
+def test_what_somebody_else_may_have_prepared_is_not_used(scratch, tmp_path, prepared):
+    known, elsewhere = scratch / f"arb-{os.getuid()}", tmp_path / "elsewhere"
+    if prepared == "symlink":
+        elsewhere.mkdir(mode=0o700)
+    if prepared in ("symlink", "dangling"):
+        known.symlink_to(elsewhere)
+    elif prepared == "file":
+        known.touch()
+    else:
+        known.mkdir()
+        known.chmod(0o777)
+    folder = private_folder()
+    assert folder not in (known, elsewhere)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert not elsewhere.exists() or not list(elsewhere.iterdir())
+
+
+def test_a_core_is_taken_by_one_process_only(scratch, monkeypatch):
+    monkeypatch.setattr(ray_node, "cores", lambda: [3, 5])
+    assert ray_node._free_core() == 3
+    first = ray_node._CORE
+    assert ray_node._free_core() == 5
+    second = ray_node._CORE
+    assert ray_node._free_core() in (3, 5)  # none is left: one is shared
+    first.close()
+    assert ray_node._free_core() == 3
+    second.close()
+    ray_node._CORE.close()
+
+
+def test_data_of_the_same_size_is_read_where_it_is(tmp_path):
+    path = tmp_path / "data.npz"
+    path.write_bytes(b"1234")
+    assert _data_here(Parcel(None, data_name=str(path), data_size=4)) == str(path)
+    assert _data_here(Parcel(None)) is None
+
+
+def test_plug_ins_below_the_current_folder_travel_and_installed_ones_do_not(scratch, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "lone_plugin.py").write_text("VALUE = 1")
+    (tmp_path / "plugin_box").mkdir()
+    (tmp_path / "plugin_box" / "__init__.py").touch()
+    (tmp_path / "plugin_box" / "part.py").write_text("VALUE = 2")
+    config = {
+        "env": "gymnasium.envs:Pendulum-v1",
+        "agent": "plugin_box.part:Mine",
+        "replay.strategy": "lone_plugin:Own",
+        "task": "lone_plugin:not_a_module",
+    }
+    found = plugins(config)
+    assert sorted(found) == ["lone_plugin", "plugin_box"]
+    assert plugins({"env": "nowhere_at_all:X", "agent": "iql"}) == {}
+    folder = _modules_here(Parcel(None, modules=found))
+    assert _modules_here(Parcel(None, modules=found)) == folder
+    assert _modules_here(Parcel(None)) is None
+    names = [str(path.relative_to(folder)) for path in sorted(private_folder().rglob("*.py"))]
+    assert names == ["lone_plugin.py", "plugin_box/__init__.py", "plugin_box/part.py"]
+
+
+def test_errors_of_ray_are_told_in_one_line():
+    exceptions = pytest.importorskip("ray").exceptions
+    assert explained(exceptions.NodeDiedError("x\ny")) == "Ray: its node was lost"
+    assert explained(exceptions.WorkerCrashedError()) == "Ray: its Ray worker process died (out of memory?)"
+    assert "larger --object-store-memory" in explained(exceptions.ObjectStoreFullError())
+    assert explained(exceptions.RayError("one\ntwo")) == "Ray: RayError: one"
+    assert explained(exceptions.RayError("")) == "Ray: RayError: no reason given"
