@@ -23,10 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from arb.agents import IQL, PEX, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, on_host
+from arb.agents.agent import constant, pytree
 from arb.agents.iql import policy_rate, weighted_likelihood_loss
 from arb.agents.nets import AdamState, adam, descend
 from arb.agents.policies import Gaussian
-from arb.agents.pytrees import constant, pytree
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform

@@ -1,14 +1,20 @@
-"""Checks for samplers of your own: whether they keep the promises that the buffer and its users rely on.
+"""Checks for samplers and agents of your own: whether they keep the promises that this package relies on.
 
-from arb.testing import check_sampler
+from arb.testing import check_agent, check_sampler
 
 def test_my_sampler():
     check_sampler(lambda: MySampler(alpha=0.6))
+
+def test_my_agent():
+    check_agent(MyAgent, MySettings(hidden=(16, 16)))
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,3 +149,106 @@ def _check_restored(make: MakeSampler, sampler: Sampler, seed: int) -> None:
     twin.restore(sampler.state())
     ours, theirs = (s.draw(np.random.default_rng(seed), (64,)) for s in (sampler, twin))
     assert (ours == theirs).all(), "a sampler restored from state() draws other rows"
+
+
+# ---- agents ----------------------------------------------------------------------------------------------------------
+
+
+def check_agent(kind: Any, config: Any, *, obs_dim: int = 4, action_dim: int = 2, seed: int = 0) -> None:
+    """Raise an `AssertionError` that says which promise an agent breaks, before or after `begin_online`.
+
+    The promises: equal keys make equal agents; an update returns an agent of the same shape, changes its networks,
+    leaves the agent passed in as it was, and reports finite losses; actions lie in [-1, 1] and have the right shape,
+    also from the actor in NumPy; the score is one finite number per row; a file holds the agent bit for bit.
+
+    Args:
+        kind: the agent's class, for continuous actions.
+        config: its settings; small networks make this quick.
+        obs_dim: size of an observation.
+        action_dim: size of an action.
+        seed: of everything random here.
+    """
+    import jax
+
+    agent, twin = (kind.create(jax.random.key(seed), obs_dim, action_dim, config) for _ in range(2))
+    _check_same(agent, twin, "two agents created from equal keys differ")
+    expected = {"obs_dim": obs_dim, "action_dim": action_dim, "config": config, "online": False}
+    for name, value in expected.items():
+        assert getattr(agent, name, None) == value, f"a new agent's {name} is {getattr(agent, name, None)!r}"
+    assert agent.begin_online().online, "begin_online() must set `online`"
+    for situation, current in (("offline", agent), ("online", agent.begin_online())):
+        try:
+            _check_update(current, obs_dim, action_dim, seed)
+            _check_actions(current, obs_dim, action_dim, seed)
+            _check_file(current, kind)
+        except AssertionError as broken:
+            raise AssertionError(f"{situation}: {broken}") from None
+
+
+def _check_update(agent: Any, obs_dim: int, action_dim: int, seed: int) -> None:
+    import jax
+
+    from arb.buffer.storage import Batch
+
+    rng = np.random.default_rng(seed)
+    obs, following = rng.standard_normal((2, 32, obs_dim), dtype=np.float32)
+    action = rng.uniform(-1.0, 1.0, (32, action_dim)).astype(np.float32)
+    reward, discount = rng.standard_normal(32, dtype=np.float32), (rng.random(32) > 0.2).astype(np.float32)
+    batch = Batch(obs, action, reward, following, discount, np.full(32, -np.inf, np.float32))
+    before = jax.tree.map(np.array, agent)
+    update = jax.jit(lambda agent, batch, key: agent.update(batch, key))
+    (after, metrics), (again, _) = (update(agent, batch, jax.random.key(seed)) for _ in range(2))
+    _check_same(agent, before, "update() changed the agent it was called on")
+    _check_same(after, again, "two updates with equal keys differ: take all randomness from the key")
+    assert jax.tree.structure(agent) == jax.tree.structure(after), "update() returned an agent of another structure"
+    for old, new in zip(jax.tree.leaves(agent), jax.tree.leaves(after), strict=True):
+        was, is_now = (f"{array.dtype}{array.shape}" for array in (old, new))
+        assert was == is_now, f"update() made an array of {was} one of {is_now}"
+    moved = jax.tree.map(lambda x, y: bool((np.asarray(x) != np.asarray(y)).any()), agent, after)
+    assert any(jax.tree.leaves(moved)), "update() changed nothing"
+    assert any(name.endswith("_loss") for name in metrics), f"no metric's name ends in _loss: {', '.join(metrics)}"
+    for name, value in metrics.items():
+        assert np.shape(value) == (), f"metric {name} has shape {np.shape(value)}, not one number"
+        assert np.isfinite(value), f"metric {name} is {value} on ordinary data"
+
+
+def _check_actions(agent: Any, obs_dim: int, action_dim: int, seed: int) -> None:
+    import jax
+
+    from arb.agents import on_host, scores
+
+    obs = np.random.default_rng(seed).standard_normal((16, obs_dim), dtype=np.float32)
+    host, key = on_host(agent.actor), jax.random.key(seed)
+    for name, action in {
+        "act": agent.act(obs, key),
+        "mode": agent.mode(obs),
+        "actor.act in NumPy": host.act(obs, np.random.default_rng(seed)),
+        "actor.act in NumPy of one observation": host.act(obs[0], np.random.default_rng(seed))[None],
+        "actor.mode in NumPy": host.mode(obs),
+    }.items():
+        rows = 1 if "one observation" in name else 16
+        assert np.shape(action) == (rows, action_dim), f"{name} has shape {np.shape(action)}, not {(rows, action_dim)}"
+        assert (np.abs(action) <= 1.0 + 1e-6).all(), f"{name} leaves the box [-1, 1]"
+    assert np.allclose(host.mode(obs), agent.mode(obs), atol=1e-3), "the actor's mode in NumPy is not that in JAX"
+    assert (np.asarray(agent.mode(obs)) == np.asarray(agent.mode(obs))).all(), "mode() without a key is random"
+    for likelihood in ("standard", "density"):
+        score = scores(agent, obs, np.clip(agent.act(obs, key), -0.99, 0.99), likelihood, chunk=16)
+        assert score.shape == (16,), f"score has shape {score.shape} for 16 rows"
+        assert np.isfinite(score).all(), f"score ({likelihood}) is not finite for the agent's own actions"
+
+
+def _check_file(agent: Any, kind: Any) -> None:
+    from arb.agents import load, save
+
+    with tempfile.TemporaryDirectory() as folder:
+        save(agent, Path(folder, "agent"))
+        loaded = load(Path(folder, "agent"), agent.config, kind=kind)
+    _check_same(agent, loaded, "an agent loaded from a file is not the one that was saved")
+
+
+def _check_same(agent: Any, other: Any, problem: str) -> None:
+    import jax
+
+    assert jax.tree.structure(agent) == jax.tree.structure(other), f"{problem}, already in structure"
+    same = jax.tree.map(lambda x, y: np.array_equal(np.asarray(x), np.asarray(y), equal_nan=True), agent, other)
+    assert all(jax.tree.leaves(same)), problem

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from arb.agents import CalQL, CalQLConfig
+from arb.agents.agent import Draws
 from arb.agents.calql import (
     Fan,
     calibrated,
@@ -25,7 +26,6 @@ from arb.agents.calql import (
     multiplier_loss,
 )
 from arb.agents.iql import td_target
-from arb.agents.policies import Draws
 from arb.buffer.storage import Batch
 from arb.errors import DataError
 from tests.agents.conftest import random_batches, twin, updated

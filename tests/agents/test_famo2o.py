@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from arb.agents import FamO2O, FamO2OConfig
+from arb.agents.agent import Draws
 from arb.agents.famo2o import Balance, balance_loss, entropy_loss
 from arb.agents.iql import advantage_weight
 from arb.agents.nets import MLP
-from arb.agents.policies import Draws
 from arb.buffer.likelihood import tanh_gaussian_log_likelihood
 from arb.policy.actors import encode, into_range
 from tests.agents.conftest import random_batches, updated

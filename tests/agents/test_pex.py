@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arb.agents import IQL, PEX, IQLConfig, PEXConfig
+from arb.agents.agent import Draws
 from arb.agents.nets import MLP, Twin, move
 from arb.agents.pex import Pair
-from arb.agents.policies import Draws, Gaussian
+from arb.agents.policies import Gaussian
 from arb.policy.actors import old_probability
 from tests.agents.conftest import random_batches, updated
 

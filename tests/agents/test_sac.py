@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from arb.agents import SAC, SACConfig
+from arb.agents.agent import Draws
 from arb.agents.nets import MLP, Twin
-from arb.agents.policies import Draws
 from arb.agents.sac import policy_loss, soft_value, temperature_loss
 from arb.policy.networks import normalised
 from tests.agents.conftest import random_batches, updated

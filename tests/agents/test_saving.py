@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from arb.agents import learn, load, save
-from arb.agents.pytrees import pytree
+from arb.agents.agent import pytree
 from arb.errors import DataError
 from tests.agents.conftest import random_batches
 from tests.agents.test_learn import AGENTS, fresh, same

@@ -30,6 +30,7 @@ IQL = {
     "learning_rate": both(3e-4),
     "policy_decay": both(1_000_000),
     "actions": both(None),
+    "precision": both("float32"),
 }
 PEX = IQL | {
     "sharpness": (3.0, 10.0),
@@ -62,6 +63,7 @@ CALQL = {
     "max_backup": (False, True),
     "lowest_gap": (None, -200.0),
     "chunk": both(16),
+    "precision": both("float32"),
 }
 SAC = {
     "hidden": both((256, 256)),
@@ -70,6 +72,7 @@ SAC = {
     "learning_rate": both(3e-4),
     "target_entropy": both(None),
     "layer_norm": both(True),
+    "precision": both("float32"),
 }
 TABLES = {"iql": (IQL, 0.5), "calql": (CALQL, 5.0), "pex": (PEX, 0.5), "famo2o": (FAMO2O, 0.5), "sac": (SAC, 5.0)}
 """Settings on locomotion and on AntMaze, and λ of ARB."""

@@ -1,12 +1,12 @@
 """The algorithms of the paper, as pure updates on values. Importing this imports JAX; `import arb` does not."""
 
+from arb.agents.agent import Agent, constant, pytree
 from arb.agents.calql import CalQL, CalQLConfig
 from arb.agents.density import DensityRatio, Ratio, RatioConfig
 from arb.agents.famo2o import FamO2O, FamO2OConfig
 from arb.agents.iql import IQL, IQLConfig
 from arb.agents.learn import NotFiniteError, fork, learn, on_host, scores
 from arb.agents.pex import PEX, PEXConfig
-from arb.agents.protocol import Agent
 from arb.agents.sac import SAC, SACConfig
 from arb.agents.saving import load, save
 
@@ -26,10 +26,12 @@ __all__ = [
     "Ratio",
     "RatioConfig",
     "SACConfig",
+    "constant",
     "fork",
     "learn",
     "load",
     "on_host",
+    "pytree",
     "save",
     "scores",
 ]

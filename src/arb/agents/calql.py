@@ -15,14 +15,25 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from arb.agents.agent import Agent, Draws, Metrics, Transitions, constant, pytree
 from arb.agents.iql import td_target
-from arb.agents.nets import AdamState, Twin, adam, copied, descend, follow, guarded, move, orthogonal
-from arb.agents.policies import Acting, Draws, TanhGaussian
-from arb.agents.protocol import Metrics, Transitions
-from arb.agents.pytrees import constant, pytree
+from arb.agents.nets import (
+    AdamState,
+    Precision,
+    Twin,
+    adam,
+    copied,
+    descend,
+    follow,
+    guarded,
+    move,
+    orthogonal,
+    with_precision,
+)
+from arb.agents.policies import TanhGaussian
 from arb.agents.sac import improve, tune
 from arb.buffer.likelihood import Likelihood
-from arb.errors import DataError
+from arb.errors import DataError, refuse_unknown_choices
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -31,9 +42,13 @@ class CalQLConfig:
     """The defaults are the locomotion values of the paper and its release; `arb.algorithms` holds AntMaze's."""
 
     policy_hidden: tuple[int, ...] = (256, 256, 256)
+    """Units of each hidden layer of the policy."""
     critic_hidden: tuple[int, ...] = (256, 256, 256)
+    """Units of each hidden layer of the critics."""
     discount: float = 0.99
+    """γ: what a reward one step later is worth."""
     target_rate: float = 0.005
+    """Share of the way that the target critics move towards the critics at each update."""
     policy_rate: float = 3e-5
     """Learning rate of the policy and of its temperature."""
     critic_rate: float = 3e-4
@@ -43,16 +58,24 @@ class CalQLConfig:
     samples: int = 10
     """Sampled actions per state and source: uniform, policy at s, policy at s'."""
     calibrate: bool = True
+    """Never push Q below the return that the data has shown, while pre-training."""
     calibrate_online: bool = True
+    """The same while fine-tuning."""
     lagrange: bool = False
     """Tune a multiplier so that the conservative gap stays at `target_gap`."""
     target_gap: float = 0.8
+    """The conservative gap that the multiplier holds; not used without `lagrange`."""
     max_backup: bool = False
     """Bootstrap from the best of `samples` next actions instead of from one."""
     lowest_gap: float | None = None
     """Lower clip of the gap of each state."""
     chunk: int = 16
     """States whose fan is processed at once: 16 states x 31 actions x 256 units stay in the cache of one core."""
+    precision: Precision = "float32"
+    """Of the matrix products between hidden layers: float32, or bfloat16 summed in float32."""
+
+    def __post_init__(self) -> None:
+        refuse_unknown_choices(self)
 
 
 # Losses --------------------------------------------------------------------------------------------------------------
@@ -162,7 +185,7 @@ def critic_gradient(
 
 # Agent ---------------------------------------------------------------------------------------------------------------
 @pytree
-class CalQL(Acting):
+class CalQL(Agent):
     """A Cal-QL agent, as a value."""
 
     q: Twin
@@ -190,7 +213,8 @@ class CalQL(Acting):
         policy = TanhGaussian.create(k_policy, (obs_dim, *config.policy_hidden, action_dim))
         log_alpha, log_multiplier = jnp.zeros(()), jnp.ones(())
         states = (adam(q), adam(policy), adam(log_alpha), adam(log_multiplier))
-        return cls(q, copied(q), policy, log_alpha, log_multiplier, *states, obs_dim, action_dim, config)
+        agent = cls(q, copied(q), policy, log_alpha, log_multiplier, *states, obs_dim, action_dim, config)
+        return with_precision(agent, config.precision)
 
     def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
         """One update: every loss is taken at the networks as they were before it."""

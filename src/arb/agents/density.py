@@ -18,10 +18,9 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from arb.agents.agent import Transitions, constant, pytree
 from arb.agents.learn import NotFiniteError
 from arb.agents.nets import MLP, AdamState, adam, descend, named_arrays, with_arrays
-from arb.agents.protocol import Transitions
-from arb.agents.pytrees import constant, pytree
 from arb.buffer.ledger import Ints, Ledger
 from arb.buffer.samplers import Mixed, Sampler, State
 from arb.buffer.sumtree import SumTree

@@ -14,11 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from arb.agents.agent import Agent, Draws, Metrics, Transitions, constant, pytree
 from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, weighted_likelihood_loss
-from arb.agents.nets import MLP, AdamState, adam, descend
-from arb.agents.policies import Acting, Draws, Gaussian, log_tanh_slope, normal_log_density
-from arb.agents.protocol import Metrics, Transitions
-from arb.agents.pytrees import constant, pytree
+from arb.agents.nets import MLP, AdamState, adam, descend, with_precision
+from arb.agents.policies import Gaussian, log_tanh_slope, normal_log_density
 from arb.buffer.likelihood import Likelihood
 from arb.policy import actors
 from arb.policy.actors import Chance, into_range
@@ -30,7 +29,9 @@ class FamO2OConfig(IQLConfig):
     """IQL's fields and the family's; `temperature` is not read, since b takes its place."""
 
     lowest_balance: float = 1.0
+    """Lower end of the range of b: the most cautious policy."""
     highest_balance: float = 5.0
+    """Upper end of the range of b: the greediest policy."""
     code_size: int = 6
     """Length of the sinusoidal code of b."""
     target_entropy: float = -0.5
@@ -74,7 +75,7 @@ class Family(actors.Family):
 
 # Agent ---------------------------------------------------------------------------------------------------------------
 @pytree
-class FamO2O(Acting):
+class FamO2O(Agent):
     """A FamO2O agent, as a value."""
 
     critics: Critics
@@ -103,7 +104,8 @@ class FamO2O(Acting):
         log_temperature = jnp.zeros(())
         states = (adam(universal), adam(balance), adam(log_temperature))
         family = Family(universal, balance, config.code_size)
-        return cls(critics, family, log_temperature, *states, obs_dim, action_dim, config)
+        agent = cls(critics, family, log_temperature, *states, obs_dim, action_dim, config)
+        return with_precision(agent, config.precision)
 
     def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
         """One update: critics, universal policy, balance model, its temperature, each at the others' old values."""

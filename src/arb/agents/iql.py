@@ -14,10 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from arb.agents.nets import MLP, AdamState, Twin, adam, copied, cosine, descend, follow
-from arb.agents.policies import Acting, Categorical, Gaussian
-from arb.agents.protocol import Metrics, Transitions
-from arb.agents.pytrees import constant, pytree
+from arb.agents.agent import Agent, Metrics, Transitions, constant, pytree
+from arb.agents.nets import MLP, AdamState, Precision, Twin, adam, copied, cosine, descend, follow, with_precision
+from arb.agents.policies import Categorical, Gaussian
 from arb.buffer.likelihood import Likelihood
 from arb.errors import refuse_unknown_choices
 
@@ -28,18 +27,25 @@ class IQLConfig:
     """The defaults are the paper's locomotion values; `arb.algorithms` holds AntMaze's."""
 
     hidden: tuple[int, ...] = (256, 256)
+    """Units of each hidden layer, in every network."""
     expectile: float = 0.7
     """τ: 0.5 is the mean over the data's actions, towards 1 their best."""
     temperature: float = 3.0
     """β of the weight exp(β·advantage)."""
     largest_weight: float = 100.0
+    """Upper bound of that weight."""
     discount: float = 0.99
+    """γ: what a reward one step later is worth."""
     target_rate: float = 0.005
+    """Share of the way that the target critics move towards the critics at each update."""
     learning_rate: float = 3e-4
+    """Of all networks (Adam)."""
     policy_decay: int | None = None
     """Updates in which the policy's learning rate falls to 0 along half a cosine; constant after `begin_online`."""
     actions: Literal["continuous", "discrete"] | None = None
     """Their kind; None is what a run's environment has, and continuous for an agent made by hand."""
+    precision: Precision = "float32"
+    """Of the matrix products between hidden layers: float32, or bfloat16 summed in float32."""
 
     def __post_init__(self) -> None:
         refuse_unknown_choices(self)
@@ -122,7 +128,7 @@ def policy_rate(config: IQLConfig, online: bool, state: AdamState) -> float | Ar
 
 # Agent ---------------------------------------------------------------------------------------------------------------
 @pytree
-class IQL(Acting):
+class IQL(Agent):
     """An IQL agent, as a value."""
 
     critics: Critics
@@ -141,7 +147,7 @@ class IQL(Acting):
         kind = Categorical if config.actions == "discrete" else Gaussian
         policy = kind.create(k_policy, (obs_dim, *config.hidden, action_dim))
         critics = Critics.create(k_critics, obs_dim, action_dim, config.hidden)
-        return cls(critics, policy, adam(policy), obs_dim, action_dim, config)
+        return with_precision(cls(critics, policy, adam(policy), obs_dim, action_dim, config), config.precision)
 
     def update(self, batch: Transitions, key: Array | None = None) -> tuple[Self, Metrics]:  # noqa: ARG002
         """One update of all networks; it needs no randomness."""

@@ -16,8 +16,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from arb.agents.nets import copied
-from arb.agents.protocol import Agent, Transitions
+from arb.agents.agent import Agent, Transitions
+from arb.agents.nets import Precision, copied, with_precision
 from arb.buffer.likelihood import Likelihood, is_standard
 from arb.errors import DataError
 
@@ -127,13 +127,27 @@ def _refuse_used_up(agent: Any) -> None:
 
 
 def scores(
-    agent: Agent, obs: NDArray[Any], action: NDArray[Any], likelihood: Likelihood = "standard", chunk: int = 512
+    agent: Agent,
+    obs: NDArray[Any],
+    action: NDArray[Any],
+    likelihood: Likelihood = "standard",
+    chunk: int = 512,
+    precision: Precision | None = None,
 ) -> NDArray[np.float32]:
     """`agent.score` of all rows, compiled, in chunks whose activations stay in the cache.
 
     This is what a buffer is refreshed with: `buffer.refresh(partial(scores, agent), chunk=ROWS_PER_CALL)`.
+
+    Args:
+        agent: any `Agent`.
+        obs: observations of all rows.
+        action: their actions.
+        likelihood: how the policy's likelihood is read.
+        chunk: rows that are scored at once.
+        precision: of the products between hidden layers; by default that of the agent's own settings.
     """
     is_standard(likelihood)  # refuses any other word
+    agent = agent if precision is None else with_precision(agent, precision)
     whole = len(obs) // chunk * chunk
     parts = [
         _score_chunks(agent, jnp.asarray(obs[a:b]), jnp.asarray(action[a:b]), likelihood, size)

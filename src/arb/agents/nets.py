@@ -7,8 +7,10 @@ Everything is a value: an `MLP` is a pytree of arrays, and `descend` returns a n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +19,15 @@ import optax
 from jax import Array
 from numpy.typing import NDArray
 
-from arb.agents.pytrees import pytree
+from arb.agents.agent import constant, pytree
+from arb.errors import DataError
 from arb.policy import networks
+from arb.policy.networks import namespace
 
 Initialiser = Callable[[Array, int, int], tuple[Array, Array]]
 """`(key, n_in, n_out)` to a weight of shape (n_in, n_out) and a bias of shape (n_out,)."""
 Params = TypeVar("Params")
+Precision = Literal["float32", "bfloat16"]
 AdamState = Any
 """First and second moments in the shape of the parameters, and the number of steps taken."""
 
@@ -55,7 +60,10 @@ def xavier(key: Array, n_in: int, n_out: int) -> tuple[Array, Array]:
 # Networks ------------------------------------------------------------------------------------------------------------
 @pytree
 class MLP(networks.MLP):
-    """A network that is trained: a forward pass and a beginning."""
+    """A network that is trained."""
+
+    precision: Precision = constant(default="float32")
+    """Of the products between hidden layers; the weights, and everything in NumPy, are float32."""
 
     @classmethod
     def create(
@@ -66,6 +74,12 @@ class MLP(networks.MLP):
         layers = [initialise(k, n_in, n_out) for k, (n_in, n_out) in zip(keys, pairwise(sizes), strict=True)]
         norms = tuple((jnp.ones(n), jnp.zeros(n)) for n in sizes[1:-1]) if layer_norm else ()
         return cls(tuple(w for w, _ in layers), tuple(b for _, b in layers), norms)
+
+    def product(self, hidden: Array, weight: Array) -> Array:
+        """The matrix product between two hidden layers."""
+        if self.precision == "float32" or namespace(hidden, weight) is np:
+            return hidden @ weight
+        return half_product(hidden, weight)
 
 
 @pytree
@@ -79,6 +93,59 @@ class Twin(networks.Twin):
         """Two networks with different weights."""
         one, two = (MLP.create(k, sizes, initialise, layer_norm) for k in jax.random.split(key))
         return cls(one, two)
+
+
+# Precision -----------------------------------------------------------------------------------------------------------
+@jax.custom_vjp
+def half_product(x: Array, weight: Array) -> Array:
+    """x @ weight of numbers rounded to bfloat16, summed in float32; so are both products of its derivative.
+
+    Left to itself, JAX would multiply in float32 on the way back, which is two thirds of the work.
+    """
+    return _half_forward(x, weight)[0]
+
+
+def _half_forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
+    halves = x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16)
+    return _summed_in_float32(*halves), halves
+
+
+def _half_backward(halves: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+    x, weight = halves
+    slope = slope.astype(jnp.bfloat16)
+    rows, slopes = (a.reshape(-1, a.shape[-1]) for a in (x, slope))
+    return _summed_in_float32(slope, weight.T), _summed_in_float32(rows.T, slopes)
+
+
+def _summed_in_float32(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, preferred_element_type=jnp.float32)
+
+
+half_product.defvjp(_half_forward, _half_backward)
+
+
+@cache
+def bfloat16_works() -> bool:
+    """Whether this machine multiplies in bfloat16, found out by doing it once."""
+    ones = np.ones((8, 8), np.float32)
+    try:
+        with jax.ensure_compile_time_eval():
+            slope = jax.jit(jax.grad(lambda x: half_product(x, x).sum()))(ones)
+        return bool(np.allclose(slope, 16.0))
+    except Exception:  # whatever a missing instruction or library raises
+        return False
+
+
+def with_precision(tree: Params, precision: Precision) -> Params:
+    """The same networks and optimisers, with products between hidden layers in this precision."""
+    if precision == "bfloat16" and not bfloat16_works():
+        raise DataError("this machine cannot multiply in bfloat16: use settings.precision=float32")
+
+    def changed(part: Any) -> Any:
+        return replace(part, precision=precision) if isinstance(part, MLP) else part
+
+    same: Params = jax.tree.map(changed, tree, is_leaf=lambda part: isinstance(part, MLP))
+    return same
 
 
 # Descent -------------------------------------------------------------------------------------------------------------

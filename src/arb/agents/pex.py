@@ -13,11 +13,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from arb.agents.agent import Agent, Draws, Metrics, Transitions, constant, pytree
 from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, weighted_likelihood_loss
-from arb.agents.nets import AdamState, adam, copied, descend, xavier
-from arb.agents.policies import Acting, Draws, Gaussian
-from arb.agents.protocol import Metrics, Transitions
-from arb.agents.pytrees import constant, pytree
+from arb.agents.nets import AdamState, adam, copied, descend, with_precision, xavier
+from arb.agents.policies import Gaussian
 from arb.buffer.likelihood import Likelihood
 from arb.policy import actors
 from arb.policy.actors import in_box
@@ -33,6 +32,7 @@ class PEXConfig(IQLConfig):
     greed: float = 0.9
     """At evaluation, probability of the mode instead of a sample, in the new policy and in the choice (1 − ε)."""
     new_policy: Literal["random", "copy"] = "random"
+    """How the new policy starts: with random weights, or as a copy of the old one."""
     policy_actions: Literal["composite", "buffer"] = "composite"
     """The actions the new policy is fitted to: the pair's own choice at the batch's states, or those of the batch."""
     scored: Literal["new", "mixture"] = "new"
@@ -47,7 +47,7 @@ class Pair(actors.Pair):
 
 # Agent ---------------------------------------------------------------------------------------------------------------
 @pytree
-class PEX(Acting):
+class PEX(Agent):
     """A PEX agent, as a value. `new` is drawn at creation and waits, untrained, until `begin_online`."""
 
     critics: Critics
@@ -69,7 +69,7 @@ class PEX(Acting):
         sizes = (obs_dim, *config.hidden, action_dim)
         old, new = Gaussian.create(k_old, sizes), Gaussian.create(k_new, sizes, xavier, lowest=-5.0)
         critics = Critics.create(k_critics, obs_dim, action_dim, config.hidden)
-        return cls(critics, old, new, adam(old), obs_dim, action_dim, config)
+        return with_precision(cls(critics, old, new, adam(old), obs_dim, action_dim, config), config.precision)
 
     def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
         """One update of the critics and of the policy in training: the old one, or after `begin_online` the new."""

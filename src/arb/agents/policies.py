@@ -8,42 +8,18 @@ under a standard normal, per action dimension, so that neither the policy's widt
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from arb.agents.agent import pytree
 from arb.agents.nets import MLP, Initialiser, fan_in_uniform, orthogonal
-from arb.agents.pytrees import pytree
 from arb.buffer.likelihood import EDGE, Likelihood, is_standard
 from arb.policy import actors
 from arb.policy.actors import Chance
 
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
-
-
-class Draws:
-    """A JAX key in the manner of `numpy.random.Generator`: every call uses up a fresh part of it."""
-
-    def __init__(self, key: Array) -> None:
-        self._key = key
-
-    def _next(self) -> Array:
-        key: Array
-        self._key, key = jax.random.split(self._key)
-        return key
-
-    def standard_normal(self, size: Any = (), dtype: Any = jnp.float32) -> Array:
-        """Standard normal numbers."""
-        drawn: Array = jax.random.normal(self._next(), size, dtype)
-        return drawn
-
-    def random(self, size: Any = (), dtype: Any = jnp.float32) -> Array:
-        """Uniform numbers in [0, 1)."""
-        drawn: Array = jax.random.uniform(self._next(), size, dtype)
-        return drawn
 
 
 # Densities -----------------------------------------------------------------------------------------------------------
@@ -139,23 +115,3 @@ class Categorical(actors.Categorical):
         """The log-probability: a mass needs no reading."""
         is_standard(likelihood)
         return self.log_prob(obs, action)
-
-
-# Agents as actors ----------------------------------------------------------------------------------------------------
-class Acting(ABC):
-    """What all agents do alike: let their `actor` act, with a JAX key for chance."""
-
-    @property
-    @abstractmethod
-    def actor(self) -> Any:
-        """The networks that choose actions, with `act(obs, chance)` and `mode(obs, chance=None)`."""
-
-    def act(self, obs: Array, key: Array) -> Array:
-        """An exploring action."""
-        action: Array = self.actor.act(obs, Draws(key))
-        return action
-
-    def mode(self, obs: Array, key: Array | None = None) -> Array:
-        """The action for evaluation; only PEX makes use of a key, and is greedy without."""
-        action: Array = self.actor.mode(obs, None if key is None else Draws(key))
-        return action

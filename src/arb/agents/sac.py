@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from arb.agents.agent import Agent, Draws, Metrics, Transitions, constant, pytree
 from arb.agents.iql import td_target, twin_loss
-from arb.agents.nets import AdamState, Twin, adam, copied, descend, fan_in_uniform, follow
-from arb.agents.policies import Acting, Draws, TanhGaussian
-from arb.agents.protocol import Metrics, Transitions
-from arb.agents.pytrees import constant, pytree
+from arb.agents.nets import AdamState, Precision, Twin, adam, copied, descend, fan_in_uniform, follow, with_precision
+from arb.agents.policies import TanhGaussian
 from arb.buffer.likelihood import Likelihood
+from arb.errors import refuse_unknown_choices
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -28,14 +28,22 @@ class SACConfig:
     """The defaults are the values of SAC's authors."""
 
     hidden: tuple[int, ...] = (256, 256)
+    """Units of each hidden layer, in every network."""
     discount: float = 0.99
+    """γ: what a reward one step later is worth."""
     target_rate: float = 0.005
+    """Share of the way that the target critics move towards the critics at each update."""
     learning_rate: float = 3e-4
     """Of the policy, the critics and the temperature."""
     target_entropy: float | None = None
     """The entropy the temperature is tuned towards; None is minus the number of action dimensions."""
     layer_norm: bool = False
     """Normalise the critics' hidden layers, as RLPD does."""
+    precision: Precision = "float32"
+    """Of the matrix products between hidden layers: float32, or bfloat16 summed in float32."""
+
+    def __post_init__(self) -> None:
+        refuse_unknown_choices(self)
 
 
 # Losses --------------------------------------------------------------------------------------------------------------
@@ -81,7 +89,7 @@ def tune(
 
 # Agent ---------------------------------------------------------------------------------------------------------------
 @pytree
-class SAC(Acting):
+class SAC(Agent):
     """A SAC agent, as a value."""
 
     q: Twin
@@ -105,7 +113,8 @@ class SAC(Acting):
         policy = TanhGaussian.create(k_policy, (obs_dim, *config.hidden, action_dim), fan_in_uniform, offset=0.0)
         log_alpha = jnp.zeros(())
         states = (adam(q), adam(policy), adam(log_alpha))
-        return cls(q, copied(q), policy, log_alpha, *states, obs_dim, action_dim, config)
+        agent = cls(q, copied(q), policy, log_alpha, *states, obs_dim, action_dim, config)
+        return with_precision(agent, config.precision)
 
     def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
         """One update: every loss is taken at the networks as they were before it."""

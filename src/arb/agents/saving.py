@@ -17,16 +17,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from arb.agents.calql import CalQL
-from arb.agents.famo2o import FamO2O
-from arb.agents.iql import IQL
 from arb.agents.nets import named_arrays, with_arrays
-from arb.agents.pex import PEX
-from arb.agents.sac import SAC
+from arb.algorithms import AGENTS, agent_class
 from arb.errors import DataError
 from arb.files import whole
 
-BUILT_IN: dict[str, Any] = {kind.__name__: kind for kind in (IQL, CalQL, PEX, FamO2O, SAC)}
+BUILT_IN = {row.where.rpartition(":")[2]: name for name, row in AGENTS.items()}
 """The agents that are opened by the name in a file; any other class must be given by the caller."""
 
 _ANEW = ": copy it again, or train again"
@@ -59,7 +55,7 @@ def load(path: str | Path, config: Any = None, kind: Any = None) -> Any:
         raise DataError(f"{path} holds no agent of this library: give a file written by arb.agents.save")
     if kind is not None and name != kind.__name__:
         raise DataError(f"{path} holds the agent {name}, not {kind.__name__}: choose that agent, or train again")
-    kind = kind or BUILT_IN[name]
+    kind = kind or agent_class(BUILT_IN[name])
     try:
         stored = _config(settings_class(kind), about["config"], path)
         if config is not None and config != stored:

@@ -51,7 +51,8 @@ class MLP:
         for i, (weight, bias) in enumerate(zip(self.weights[1:], self.biases[1:], strict=True)):
             if self.norms:
                 hidden = normalised(hidden, *self.norms[i])
-            hidden = self.product(relu(hidden), weight) + bias
+            last = i == len(self.weights) - 2
+            hidden = (relu(hidden) @ weight if last else self.product(relu(hidden), weight)) + bias
         return hidden
 
     def scalar(self, *inputs: Array) -> Array:
@@ -59,7 +60,7 @@ class MLP:
         return self(*inputs)[..., 0]
 
     def product(self, hidden: Array, weight: Array) -> Array:
-        """The matrix product of a layer after the first."""
+        """The matrix product between two hidden layers, where nearly all the work is."""
         return hidden @ weight
 
     def _first(self, inputs: tuple[Array, ...]) -> Array:

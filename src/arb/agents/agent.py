@@ -1,0 +1,127 @@
+"""What an agent is: a value that is updated, acts, and scores actions.
+
+An agent is a frozen dataclass registered with JAX (`pytree`): it goes into compiled functions, gradients and loops, and
+comes out. Reading a field or calling a method of one costs what it costs in any Python class, which matters when a
+policy acts one observation at a time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, Self, TypeVar, dataclass_transform
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from arb.buffer.likelihood import Likelihood
+from arb.policy.networks import constant
+
+__all__ = ["Agent", "Draws", "Metrics", "Transitions", "constant", "pytree"]
+
+Class = TypeVar("Class")
+Metrics = dict[str, Array]
+"""Scalars of one update. Names of losses end in `_loss`, and those are watched for values that are not finite."""
+
+
+# Values --------------------------------------------------------------------------------------------------------------
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(constant,))
+def pytree(cls: type[Class]) -> type[Class]:
+    """Make a class of annotated fields a value: arrays, trees of arrays or other values, and `constant`s.
+
+    >>> @pytree
+    ... class Line:
+    ...     slope: jax.Array
+    ...     name: str = constant(default="line")
+    >>> doubled = jax.tree.map(lambda x: 2 * x, Line(jax.numpy.ones(2)))
+    >>> doubled.slope.tolist(), doubled.name
+    ([2.0, 2.0], 'line')
+    """
+    made = dataclass(frozen=True, eq=False)(cls)  # equality of arrays is not one truth, so it is that of objects
+    names: dict[bool, list[str]] = {True: [], False: []}
+    for f in fields(made):  # type: ignore[arg-type]
+        names["constant" in f.metadata].append(f.name)
+    jax.tree_util.register_dataclass(made, data_fields=names[False], meta_fields=names[True])
+    return made
+
+
+class Transitions(Protocol):
+    """An `arb.Batch` whose arrays are NumPy's or JAX's; observations are one array."""
+
+    @property
+    def obs(self) -> Any: ...  # noqa: D102
+    @property
+    def action(self) -> Any: ...  # noqa: D102
+    @property
+    def reward(self) -> Any: ...  # noqa: D102
+    @property
+    def next_obs(self) -> Any: ...  # noqa: D102
+    @property
+    def discount(self) -> Any: ...  # noqa: D102
+    @property
+    def return_to_go(self) -> Any: ...  # noqa: D102
+
+
+class Draws:
+    """A JAX key with the methods of `numpy.random.Generator` that policies use; every call takes a fresh part of it."""
+
+    def __init__(self, key: Array) -> None:
+        self._key = key
+
+    def _next(self) -> Array:
+        key: Array
+        self._key, key = jax.random.split(self._key)
+        return key
+
+    def standard_normal(self, size: Any = (), dtype: Any = jnp.float32) -> Array:
+        """Standard normal numbers."""
+        drawn: Array = jax.random.normal(self._next(), size, dtype)
+        return drawn
+
+    def random(self, size: Any = (), dtype: Any = jnp.float32) -> Array:
+        """Uniform numbers in [0, 1)."""
+        drawn: Array = jax.random.uniform(self._next(), size, dtype)
+        return drawn
+
+
+# Agents --------------------------------------------------------------------------------------------------------------
+class Agent(ABC):
+    """What every algorithm offers. `arb.testing.check_agent` checks one of your own; docs/extending.md shows how.
+
+    A concrete agent is a `pytree` with networks and optimisers, and these four constants. It is made by
+    `create(key, obs_dim, action_dim, config)`, where the annotation of `config` is the dataclass of its settings, with
+    at least `discount`.
+    """
+
+    obs_dim: int
+    action_dim: int
+    config: Any
+    online: bool
+
+    @abstractmethod
+    def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
+        """One pure update."""
+
+    @property
+    @abstractmethod
+    def actor(self) -> Any:
+        """The networks that choose actions, with `act(obs, chance)` and `mode(obs, chance=None)`."""
+
+    @abstractmethod
+    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
+        """The log-likelihood that ARB reads; `arb.buffer.likelihood` defines its two readings."""
+
+    @abstractmethod
+    def begin_online(self) -> Self:
+        """The agent at the offline-to-online switch; it may share arrays with this one (see `fork`)."""
+
+    def act(self, obs: Array, key: Array) -> Array:
+        """An exploring action."""
+        action: Array = self.actor.act(obs, Draws(key))
+        return action
+
+    def mode(self, obs: Array, key: Array | None = None) -> Array:
+        """The action for evaluation; only a policy that is stochastic in evaluation (PEX) uses the key."""
+        action: Array = self.actor.mode(obs, None if key is None else Draws(key))
+        return action

@@ -1,0 +1,144 @@
+"""The agent of docs/extending.md in a run, and the checks that it and broken agents go through."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from arb.agents import Agent, constant, pytree
+from arb.agents.nets import adam, descend
+from arb.agents.policies import Gaussian
+from arb.testing import check_agent
+
+PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
+
+
+@dataclass(frozen=True)
+class Rates:
+    discount: float = 0.99
+    learning_rate: float = 0.01
+
+
+@pytree
+class Cloning(Agent):
+    """The smallest agent: a linear policy fitted to the data's actions."""
+
+    policy: Gaussian
+    policy_adam: object
+    obs_dim: int = constant()
+    action_dim: int = constant()
+    config: Rates = constant()
+    online: bool = constant(default=False)
+
+    @classmethod
+    def create(cls, key, obs_dim, action_dim, config):
+        policy = Gaussian.create(key, (obs_dim, action_dim))
+        return cls(policy, adam(policy), obs_dim, action_dim, config)
+
+    def update(self, batch, key):
+        policy, policy_adam, loss, _ = descend(
+            lambda p: (-jnp.mean(p.log_prob(batch.obs, batch.action)), None), self.policy, self.policy_adam, 0.01
+        )
+        return replace(self, policy=policy, policy_adam=policy_adam), {"policy_loss": loss}
+
+    @property
+    def actor(self):
+        return self.policy
+
+    def score(self, obs, action, likelihood="standard"):
+        return self.policy.score(obs, action, likelihood)
+
+    def begin_online(self):
+        return replace(self, online=True)
+
+
+def test_a_sound_agent_passes():
+    check_agent(Cloning, Rates())
+
+
+class Wide(Gaussian):
+    def act(self, obs, chance):
+        return 3.0 * self.mode(obs)
+
+
+class Restless(Gaussian):
+    def mode(self, obs, chance=None):
+        return np.random.default_rng().uniform(-1, 1, (*np.shape(obs)[:-1], 2)).astype(np.float32)
+
+
+pytree(Wide)
+pytree(Restless)
+BROKEN = {
+    "offline: update() changed nothing": {"update": lambda self, batch, key: (self, {"policy_loss": jnp.zeros(())})},
+    "offline: no metric's name ends in _loss: error": {
+        "update": lambda self, batch, key: (Cloning.update(self, batch, key)[0], {"error": jnp.zeros(())})
+    },
+    "offline: metric policy_loss is nan on ordinary data": {
+        "update": lambda self, batch, key: (Cloning.update(self, batch, key)[0], {"policy_loss": jnp.nan})
+    },
+    "offline: metric policy_loss has shape (32,), not one number": {
+        "update": lambda self, batch, key: (Cloning.update(self, batch, key)[0], {"policy_loss": batch.reward})
+    },
+    "offline: update() made an array of float32(2,) one of float16(2,)": {
+        "update": lambda self, batch, key: (
+            replace(self, policy=replace(self.policy, log_std=self.policy.log_std.astype(jnp.float16))),
+            {"policy_loss": jnp.zeros(())},
+        )
+    },
+    "begin_online() must set `online`": {"begin_online": lambda self: self},
+    "two agents created from equal keys differ": {
+        "create": classmethod(
+            lambda cls, key, *rest: Cloning.create.__func__(cls, jax.random.key(np.random.randint(2**30)), *rest)  # noqa: NPY002
+        )
+    },
+    "a new agent's obs_dim is 9": {
+        "create": classmethod(
+            lambda cls, key, o, a, config: replace(Cloning.create.__func__(cls, key, o, a, config), obs_dim=9)
+        )
+    },
+    "offline: score has shape (32,) for 16 rows": {"score": lambda self, obs, action, likelihood="": action},
+    "offline: score (density) is not finite for the agent's own actions": {
+        "score": lambda self, obs, action, likelihood="standard": (
+            self.policy.score(obs, action, likelihood) + (jnp.inf if likelihood == "density" else 0.0)
+        )
+    },
+    "offline: act leaves the box [-1, 1]": {"actor": property(lambda self: Wide(self.policy.net, self.policy.log_std))},
+    "offline: the actor's mode in NumPy is not that in JAX": {
+        "actor": property(lambda self: Restless(self.policy.net, self.policy.log_std))
+    },
+}
+
+
+@pytest.mark.parametrize("problem", BROKEN)
+def test_a_broken_promise_is_named(problem):
+    broken = pytree(type("Broken", (Cloning,), {"__annotations__": {}, **BROKEN[problem]}))
+    with pytest.raises(AssertionError, match=f"^{re.escape(problem)}"):
+        check_agent(broken, Rates())
+
+
+def test_the_agent_of_the_page_runs_resumes_and_is_exported(tmp_path, monkeypatch):
+    from arb.policy import load_policy
+    from arb.runs.config import configure
+    from arb.runs.run import run
+    from arb.runs.stopping import Interrupted
+
+    code = re.search(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert code is not None
+    assert len(code[1].splitlines()) < 150
+    (tmp_path / "awac.py").write_text(code[1])
+    monkeypatch.syspath_prepend(tmp_path)
+    overrides = {"settings.hidden": (8, 8), "settings.temperature": 0.5, "evaluation.episodes": 1}
+    config = configure(agent="awac:AWAC", strategy="arb", preset="smoke", overrides=overrides)
+    assert config.settings.temperature == 0.5
+    stops = iter([False, False, True])  # in fine-tuning, after its first chunk
+    with pytest.raises(Interrupted):
+        run(config, tmp_path / "own", stop=lambda: next(stops))
+    result = run(config, tmp_path / "own")
+    assert np.isfinite(result.last)
+    assert load_policy(tmp_path / "own")(np.zeros(3)).shape == (1,)
