@@ -31,6 +31,10 @@ class Sampler(ABC):
     """Whether a refresh must score all rows under the current policy and hand the scores to `reweigh`."""
     learns: bool = False
     """Whether the weights change with every batch: batches are then drawn one at a time, and `train` follows each."""
+    asks_critics: bool = False
+    """Whether `judge` must be called before every block of updates."""
+    warm_up: int = 0
+    """Online steps that a run collects before its first update."""
     ledger: Ledger
 
     def bind(self, ledger: Ledger) -> None:
@@ -62,6 +66,9 @@ class Sampler(ABC):
         `rows` were drawn; `take` turns rows into transitions, as `ReplayBuffer.take` does.
         """
         return math.nan
+
+    def judge(self, advantage: Callable[[Ints], NDArray[np.floating[Any]]], rng: np.random.Generator) -> None:
+        """Strategies with `asks_critics` look here at Q(s, π(s)) − Q(s, a) of any rows, under the current critics."""
 
     def used(self, rows: Ints, weights: NDArray[np.floating[Any]]) -> None:
         """New weights of rows that were drawn."""
@@ -108,7 +115,7 @@ class Mixed(Sampler):
 
     def __init__(self, offline_share: float = 0.5):
         if not 0.0 <= offline_share <= 1.0:
-            raise ValueError(f"offline_share must lie between 0 and 1, got {offline_share}")
+            raise DataError(f"offline_share must lie between 0 and 1, got {offline_share}")
         self.offline_share = offline_share
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
