@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 from arb.buffer.episodes import Filter, keep_best
 from arb.buffer.likelihood import Likelihood
 from arb.buffer.onpolicy import EFFECTIVE, Level, OnPolicy
+from arb.buffer.rivals import Annealed, Recent, Road, WarmStart
 from arb.buffer.samplers import Mixed, Sampler, Uniform
 from arb.buffer.temperature import Temperature, Unit
 from arb.errors import DataError, near
@@ -68,8 +69,8 @@ class Strategy:
     label: str
     purpose: str
     """One line for help texts."""
-    sampler: Callable[[Any, int, int, int], Sampler]
-    """From settings, a seed, and the sizes of observations and actions, for samplers that learn."""
+    sampler: Callable[[Any, int, int, int, int], Sampler]
+    """From settings, a seed, the sizes of observations and actions, and the online steps of the run."""
     filter: Callable[[Any], Filter] = _all
     """From settings; a filter sees raw rewards."""
     reads: tuple[str, ...] = ()
@@ -84,12 +85,57 @@ class Strategy:
     """Its settings as a frozen dataclass with `strategy` among them."""
 
 
+# ---- rows from constructors ------------------------------------------------------------------------------------------
+
+_GIVEN = ("seed", "obs_dim", "action_dim", "online_steps")
+"""Arguments of a constructor that are no settings: a run knows them."""
+
+
+def _row(name: str, kind: type[Sampler], label: str, purpose: str, colour: str = "") -> Strategy:
+    """The row of a sampler whose settings are the arguments of its constructor."""
+    settings = _settings_of(kind, name)
+    own = tuple(f.name for f in fields(settings) if f.name != "strategy")
+
+    def sampler(replay: Any, *given: int) -> Sampler:
+        arguments = {k: v for k, v in asdict(replay).items() if k in own}
+        wanted = inspect.signature(kind).parameters
+        return kind(**arguments, **{k: v for k, v in zip(_GIVEN, given, strict=True) if k in wanted})
+
+    keep, figures = getattr(kind, "filter", None), tuple(getattr(kind, "figures", ()))
+    chosen = (lambda _: keep) if keep else _all
+    return Strategy(label, purpose, sampler, chosen, own, colour=colour, figures=figures, settings=settings)
+
+
+def _settings_of(kind: Any, name: str) -> type:
+    """A dataclass of the arguments of a constructor."""
+    hints = get_type_hints(kind.__init__)
+    found: list[Any] = [("strategy", str, field(default=name))]
+    for argument in inspect.signature(kind).parameters.values():
+        if argument.name in _GIVEN or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+            continue
+        if argument.default is argument.empty or isinstance(argument.default, list | dict | set):
+            raise DataError(f"{name}: the argument {argument.name!r} of its constructor needs a constant default")
+        hint, said = hints.get(argument.name, type(argument.default)), {"meaning": _meaning(kind, argument.name)}
+        found.append((argument.name, hint, field(default=argument.default, metadata=said)))
+    return make_dataclass(f"{kind.__name__}Settings", found, frozen=True)
+
+
+def _meaning(kind: Any, argument: str) -> str:
+    """What the docstrings of a class say of an argument of its constructor, under `Args:`."""
+    text = f"{inspect.getdoc(kind) or ''}\n{inspect.getdoc(kind.__init__) or ''}"
+    found = re.search(rf"^ +{argument}(?: \(.*?\))?: (.*)$", text, re.MULTILINE)
+    return found.group(1).strip() if found else ""
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+
 def _on_policy(r: Replay, *_: int) -> Sampler:
     held = {"effective": r.effective} if r.temperature == "auto" else {"least_effective": r.least_effective or None}
     return OnPolicy(r.temperature, unit=r.unit, clip=r.clip, level=r.level, **held)
 
 
-def _density_ratio(_: Replay, seed: int, obs_dim: int, action_dim: int) -> Sampler:
+def _density_ratio(_: Replay, seed: int, obs_dim: int, action_dim: int, *__: int) -> Sampler:
     import jax
 
     sampler, ratio = (plug_in(f"arb.agents.density:{name}") for name in ("DensityRatio", "Ratio"))
@@ -132,7 +178,13 @@ STRATEGIES: Mapping[str, Strategy] = {
         defaults={"temperature": "auto"},
         colour="#56b4e9",
     ),
+    "annealed": _row("annealed", Annealed, "Annealed", "an offline share that falls to zero", "#999933"),
+    "recent": _row("recent", Recent, "Recent", "newer rows more often", "#aa4499"),
+    "warm_start": _row("warm_start", WarmStart, "Warm start", "online data alone, after a warm-up", "#882255"),
+    "road": _row("road", Road, "ROAD", "an offline share chosen by a bandit", "#117733"),
 }
+PAPER = ("naive", "parallel", "top_n", "berb", "arb")
+"""The strategies that the paper compares."""
 
 
 def strategy_row(name: str) -> Strategy:
@@ -155,22 +207,17 @@ def strategy_colour(name: str) -> str:
 
 
 def prepare(
-    replay: Any, dataset: Mapping[str, Any], raw_rewards: Any, seed: int, dims: tuple[int, int]
+    replay: Any, dataset: Mapping[str, Any], raw_rewards: Any, seed: int, sizes: tuple[int, int, int]
 ) -> tuple[dict[str, Any], Sampler]:
     """The dataset as this strategy keeps it, and its sampler.
 
-    Filters see the raw rewards: with AntMaze's shift of -1 per step, the shortest trajectories would look best.
+    `sizes` are those of observations and actions, and the number of online steps. Filters see the raw rewards: with
+    AntMaze's shift of -1 per step, the shortest trajectories would look best.
     """
     strategy = strategy_row(replay.strategy)
     kept = strategy.filter(replay)({**dataset, "rewards": raw_rewards, "shaped_rewards": dataset["rewards"]})
     kept["rewards"] = kept.pop("shaped_rewards")
-    return kept, strategy.sampler(replay, seed, *dims)
-
-
-# ---- strategies of somebody else -------------------------------------------------------------------------------------
-
-_GIVEN = ("seed", "obs_dim", "action_dim")
-"""Arguments of a constructor that are no settings: a run knows them."""
+    return kept, strategy.sampler(replay, seed, *sizes)
 
 
 @cache
@@ -178,43 +225,5 @@ def _plugged_in(name: str) -> Strategy:
     kind = plug_in(name)
     if not (isinstance(kind, type) and issubclass(kind, Sampler)):
         raise DataError(f"{name} is not a strategy: it must be a subclass of arb.Sampler; see docs/extending.md")
-    settings = _settings_of(kind, name)
-    own = tuple(f.name for f in fields(settings) if f.name != "strategy")
-
-    def sampler(replay: Any, *given: int) -> Sampler:
-        arguments = {k: v for k, v in asdict(replay).items() if k in own}
-        wanted = inspect.signature(kind).parameters
-        return kind(**arguments, **{k: v for k, v in zip(_GIVEN, given, strict=True) if k in wanted})
-
-    keep = getattr(kind, "filter", None)
-    return Strategy(
-        label=str(getattr(kind, "label", label_of(name))),
-        purpose=(inspect.getdoc(kind) or name).partition("\n")[0],
-        sampler=sampler,
-        filter=(lambda _: keep) if keep else _all,
-        reads=own,
-        colour=strategy_colour(name),
-        figures=tuple(getattr(kind, "figures", ())),
-        settings=settings,
-    )
-
-
-def _settings_of(kind: type, name: str) -> type:
-    """A dataclass of the arguments of a constructor."""
-    hints = get_type_hints(kind.__init__)
-    found: list[Any] = [("strategy", str, field(default=name))]
-    for argument in inspect.signature(kind).parameters.values():
-        if argument.name in _GIVEN or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
-            continue
-        if argument.default is argument.empty or isinstance(argument.default, list | dict | set):
-            raise DataError(f"{name}: the argument {argument.name!r} of its constructor needs a constant default")
-        hint, said = hints.get(argument.name, type(argument.default)), {"meaning": _meaning(kind, argument.name)}
-        found.append((argument.name, hint, field(default=argument.default, metadata=said)))
-    return make_dataclass(f"{kind.__name__}Settings", found, frozen=True)
-
-
-def _meaning(kind: type, argument: str) -> str:
-    """What the docstrings of a class say of an argument of its constructor, under `Args:`."""
-    text = f"{inspect.getdoc(kind) or ''}\n{inspect.getdoc(kind.__init__) or ''}"
-    found = re.search(rf"^ +{argument}(?: \(.*?\))?: (.*)$", text, re.MULTILINE)
-    return found.group(1).strip() if found else ""
+    purpose = (inspect.getdoc(kind) or name).partition("\n")[0]
+    return _row(name, kind, str(getattr(kind, "label", label_of(name))), purpose, strategy_colour(name))

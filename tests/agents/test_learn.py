@@ -26,6 +26,7 @@ from arb.agents import (
     on_host,
     scores,
 )
+from arb.agents.learn import advantages
 from arb.buffer.storage import Batch
 from arb.errors import DataError
 from tests.agents.conftest import random_batches, updated
@@ -156,6 +157,32 @@ def test_scores_of_many_rows_are_the_agents_score(name):
         assert isinstance(result, np.ndarray)
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
     assert scores(agent, batch.obs[:0], batch.action[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_the_advantage_of_the_agents_own_action_over_the_stored_one(name):
+    agent, batch = fresh(name, online=True), random_batches(7)
+    q = getattr(agent, "critics", agent).q
+    own = agent.mode(batch.obs)
+    expected = q.least(batch.obs, own) - q.least(batch.obs, batch.action)
+    np.testing.assert_allclose(advantages(agent, batch.obs, batch.action), expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(expected).max() > 1e-3
+    np.testing.assert_allclose(advantages(agent, batch.obs, np.asarray(own)), np.zeros(7), atol=1e-5)
+
+
+def test_the_advantage_of_discrete_actions():
+    agent = IQL.create(jax.random.key(0), 4, 3, IQLConfig(hidden=(6,), actions="discrete"))
+    obs = random_batches(5).obs
+    own = np.asarray(agent.mode(obs))
+    gap = advantages(agent, obs, (own + 1) % 3)
+    one_hot = np.eye(3, dtype=np.float32)
+    q = agent.critics.q
+    np.testing.assert_allclose(gap, q.least(obs, one_hot[own]) - q.least(obs, one_hot[(own + 1) % 3]), atol=1e-5)
+
+
+def test_an_agent_without_critics_cannot_be_asked_for_advantages():
+    with pytest.raises(DataError, match="str has no critics named q"):
+        advantages("no agent", np.zeros((1, 4)), np.zeros((1, 2)))
 
 
 @pytest.mark.parametrize("online", [False, True])

@@ -251,3 +251,37 @@ def test_arrays_of_other_frameworks_become_numpy():
     jax_numpy = pytest.importorskip("jax.numpy")
     assert as_numpy(torch.ones(2, requires_grad=True)).tolist() == [1.0, 1.0]
     assert as_numpy(jax_numpy.ones(2)).tolist() == [1.0, 1.0]
+
+
+def standing(obs):
+    return np.zeros((len(obs), 1)), np.zeros(1)
+
+
+def test_actions_outside_the_bounds_of_a_squashed_policy_are_refused():
+    score = arb.tanh_gaussian_score(standing)
+    with pytest.raises(arb.DataError, match=r"run from -2 to 1.5, but the score's bounds are -1\. and 1\.: pass low="):
+        score(np.zeros((2, 3)), np.array([[-2.0], [1.5]]))
+    score(np.zeros((1, 3)), np.array([[1.0 + 1e-6]], np.float32))  # rounding
+    wide = arb.tanh_gaussian_score(standing, low=[-2.0], high=[4.0])
+    with pytest.raises(arb.DataError, match=r"from -2\.1 to -2\.1"):
+        wide(np.zeros((1, 3)), np.array([[-2.1]]))
+    assert wide(np.zeros((1, 3)), np.array([[1.0]])) == pytest.approx(-0.5 * np.log(2 * np.pi))  # the middle
+    with pytest.raises(arb.DataError, match="both bounds"):
+        arb.tanh_gaussian_score(standing, low=-2.0)
+
+
+def test_a_squashed_score_takes_the_bounds_of_the_buffer():
+    def refreshed(score, **bounds):
+        buffer = arb.ReplayBuffer(20, arb.OnPolicy(0.5), seed=0, **bounds)
+        buffer.load({"observations": np.zeros((8, 1)), "actions": np.linspace(-2, 2, 8)[:, None],
+                     "rewards": np.zeros(8), "terminals": np.ones(8)})  # fmt: skip
+        buffer.refresh(score)
+        return buffer.sampler.probabilities()
+
+    told = refreshed(arb.tanh_gaussian_score(standing, low=-2.5, high=2.5))
+    taken = refreshed(arb.tanh_gaussian_score(standing), action_bounds=(-2.5, 2.5))
+    own = refreshed(arb.tanh_gaussian_score(standing, low=-3.0, high=3.0), action_bounds=(-2.5, 2.5))
+    np.testing.assert_array_equal(told, taken)
+    assert not np.allclose(own, taken)
+    with pytest.raises(arb.DataError, match="or action_bounds to the buffer"):
+        refreshed(arb.tanh_gaussian_score(standing))

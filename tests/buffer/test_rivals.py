@@ -11,8 +11,8 @@ from arb.buffer.rivals import Annealed, Recent, Road, WarmStart, annealed_share,
 from arb.testing import check_sampler
 
 RIVALS = {
-    "annealed": lambda: Annealed(steps=40),
-    "annealed, from all offline": lambda: Annealed(steps=10, first_share=1.0),
+    "annealed": lambda: Annealed(online_steps=40),
+    "annealed, from all offline": lambda: Annealed(online_steps=10, first_share=1.0),
     "warm start": WarmStart,
     "recent": Recent,
     "recent, 5 rows": lambda: Recent(half_life=5),
@@ -44,7 +44,7 @@ def share_drawn_offline(sampler, n=256):
 
 def test_the_offline_share_falls_in_a_straight_line():
     assert annealed_share(0.5, 25, 100) == 0.375
-    sampler = bound(Annealed(steps=200), offline=50)
+    sampler = bound(Annealed(online_steps=200), offline=50)
     found = []
     for _ in range(5):
         sampler.insert(sampler.ledger.extend(np.array([50]), online=True)[0])
@@ -54,15 +54,15 @@ def test_the_offline_share_falls_in_a_straight_line():
 
 
 def test_annealing_counts_steps_that_have_been_overwritten():
-    sampler = bound(Annealed(steps=200), capacity=60, offline=10)
+    sampler = bound(Annealed(online_steps=200), capacity=60, offline=10)
     for _ in range(3):
         sampler.insert(sampler.ledger.extend(np.array([50]), online=True)[0])
     assert sampler.offline_share == 0.5 * 0.25
 
 
 def test_annealing_goes_on_where_it_was_saved():
-    sampler = bound(Annealed(steps=200), offline=50, online=100)
-    other = bound(Annealed(steps=200), offline=50)
+    sampler = bound(Annealed(online_steps=200), offline=50, online=100)
+    other = bound(Annealed(online_steps=200), offline=50)
     other.restore(sampler.state())
     assert other.offline_share == 0.25
 
@@ -159,8 +159,8 @@ def test_the_bandit_goes_on_where_it_was_saved():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Annealed(steps=0), "steps must be at least 1"),
-        (lambda: Annealed(steps=5, first_share=2.0), "between 0 and 1"),
+        (lambda: Annealed(online_steps=0), "online_steps must be at least 1"),
+        (lambda: Annealed(online_steps=5, first_share=2.0), "between 0 and 1"),
         (lambda: Recent(half_life=0.0), "half_life must be"),
         (lambda: WarmStart(-1), "warm_up must be at least 0"),
         (lambda: Road(shares=(0.5, 1.5)), "shares must lie between 0 and 1"),
@@ -173,6 +173,7 @@ def test_impossible_settings_are_refused(make, said):
         make()
 
 
+@pytest.mark.filterwarnings("ignore:the buffer is full")
 @pytest.mark.parametrize("name", RIVALS)
 def test_every_rival_serves_a_buffer_through_saving(name, tmp_path):
     def buffer():

@@ -1,7 +1,6 @@
 """λ as solved for an effective sample size."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -205,6 +204,7 @@ def test_a_collapse_is_prevented_by_a_floor():
     assert collapsed["temperature"] == 0.2
 
 
+@pytest.mark.filterwarnings("ignore:the buffer is full")
 @pytest.mark.parametrize("level", ["trajectory", "transition"])
 def test_saving_keeps_temperature_and_draws(level, tmp_path):
     def buffer():
@@ -217,7 +217,6 @@ def test_saving_keeps_temperature_and_draws(level, tmp_path):
 
     saved, other = buffer(), buffer()
     saved.refresh(lambda obs, action: -0.1 * obs[:, 0])
-    warnings.filterwarnings("ignore", "the buffer is full")
     for x in range(30):  # through the end of the ring
         saved.add([x], [0.0], 0.0, [x + 1], terminated=x % 4 == 3)
     saved.draw(100)

@@ -1,7 +1,11 @@
+import csv
+
 import numpy as np
 import pytest
 
-from arb.strategies import STRATEGIES, Replay, prepare
+from arb.runs.run import run
+from arb.strategies import STRATEGIES, Replay, prepare, strategy_row
+from tests.runs import tiny
 
 
 def antmaze_like():
@@ -21,7 +25,7 @@ def antmaze_like():
 
 def test_top_n_ranks_by_raw_returns():
     dataset, raw = antmaze_like()
-    kept, _ = prepare(Replay("top_n", keep=1), dataset, raw, 0, (1, 1))
+    kept, _ = prepare(Replay("top_n", keep=1), dataset, raw, 0, (1, 1, 100))
     assert set(kept["episode_ids"]) == {0}  # by shifted rewards the short failure would come first
     assert kept["rewards"].tolist() == [-1.0] * 29 + [0.0]
 
@@ -31,7 +35,8 @@ def test_every_strategy_draws_from_what_it_keeps(name):
     from arb import ReplayBuffer
 
     dataset, raw = antmaze_like()
-    kept, sampler = prepare(Replay(name, keep=10), dataset, raw, 0, (1, 1))
+    settings = strategy_row(name).settings(strategy=name)
+    kept, sampler = prepare(Replay("top_n", keep=10) if name == "top_n" else settings, dataset, raw, 0, (1, 1, 100))
     buffer = ReplayBuffer(100, sampler, seed=0)
     buffer.load(kept)
     batch = buffer.sample(64)
@@ -52,4 +57,56 @@ def test_every_strategy_draws_from_what_it_keeps(name):
 )  # fmt: skip
 def test_settings_reach_the_sampler(replay, made):
     dataset, raw = antmaze_like()
-    assert repr(prepare(replay, dataset, raw, 0, (1, 1))[1]) == made
+    assert repr(prepare(replay, dataset, raw, 0, (1, 1, 100))[1]) == made
+
+
+# ---- rivals in runs ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rivals")
+    tiny.write_data(folder / "data.npz")
+    return folder
+
+
+def online_rows(place, strategy, **leaves):
+    """The online rows of metrics.csv of a tiny run."""
+    config = tiny.config_of(place / "data.npz", "iql", strategy, **leaves)
+    folder = run(config, place / "-".join([strategy, *map(str, leaves.values())])).folder
+    with (folder / "metrics.csv").open() as file:
+        return [row for row in csv.DictReader(file) if row["phase"] == "online"]
+
+
+def test_a_warm_up_comes_before_the_first_update(place):
+    short = {"schedule.collect": 4, "schedule.updates": 4}
+    rows = online_rows(place, "warm_start", **short)
+    assert [row["step"] for row in rows[:3]] == ["6", "10", "14"]  # a tenth of 60 online steps, then 4 at a time
+    assert rows[-1]["step"] == "60"
+    assert [float(row["replay.online_share"]) for row in rows] == pytest.approx([1.0] * len(rows))
+    volume = [float(row["replay.replay_volume"]) * int(row["step"]) for row in rows[:2]]
+    assert volume == pytest.approx([4 * 16, 8 * 16])  # as many updates after the warm-up as after any other block
+    assert [row["step"] for row in online_rows(place, "naive", **short)[:3]] == ["4", "8", "12"]
+    assert online_rows(place, "warm_start", **short, **{"replay.warm_up": 5})[0]["step"] == "5"
+
+
+def test_the_bandit_is_asked_before_every_block(place):
+    rows = online_rows(place, "road", **{"replay.shares": (0.0, 0.25)})
+    assert [float(row["replay.offline_share"]) for row in rows[:2]] == [0.0, 0.25]
+    assert [float(row["replay.online_share"]) for row in rows[:2]] == pytest.approx([1.0, 0.75])
+    assert rows[0]["replay.bandit_reward"] == "nan"
+    assert np.isfinite(float(rows[1]["replay.bandit_reward"]))
+
+
+def test_the_offline_share_is_annealed_over_all_online_steps(place):
+    rows = online_rows(place, "annealed")
+    assert [float(row["replay.offline_share"]) for row in rows] == pytest.approx([0.5 * 2 / 3, 0.5 / 3, 0.0])
+
+
+def test_the_temperature_of_a_run_sets_itself(place):
+    rows = online_rows(place, "arb_auto", **{"replay.effective": 0.5})
+    assert [float(row["replay.effective_share"]) for row in rows] == pytest.approx([0.5] * 3, rel=1e-6)
+    bounds = [(float(row["replay.online_rows"]) / 0.5) ** 0.5 for row in rows]
+    assert [float(row["replay.online_bound"]) for row in rows] == pytest.approx(bounds)
+    assert all(float(row["replay.online_share"]) <= bound for row, bound in zip(rows, bounds, strict=True))
+    assert len({row["replay.temperature"] for row in rows}) == 3

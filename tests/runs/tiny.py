@@ -61,8 +61,9 @@ def write_data(path: Path) -> None:
 def config_of(data: Path, agent: str, strategy: str, **more: object):
     from arb.runs.config import configure
 
+    small = {leaf: value for leaf, value in SMALL.items() if leaf != "replay.keep" or strategy == "top_n"}
     return configure(
-        task=str(data), env="Pendulum-v1", agent=agent, strategy=strategy, overrides=SMALL | NETWORKS[agent] | more
+        task=str(data), env="Pendulum-v1", agent=agent, strategy=strategy, overrides=small | NETWORKS[agent] | more
     )
 
 

@@ -164,6 +164,22 @@ def _score_chunks(agent: Agent, obs: Array, action: Array, likelihood: Likelihoo
     return mapped.reshape(-1)
 
 
+def advantages(agent: Any, obs: Any, action: NDArray[Any]) -> NDArray[np.float32]:
+    """Q(s, π(s)) − Q(s, a) of each row: how much better the agent's critics find its own action than the stored one."""
+    if not hasattr(getattr(agent, "critics", agent), "q"):
+        raise DataError(f"{type(agent).__name__} has no critics named q, which this strategy asks: choose another one")
+    return np.asarray(_advantages(agent, jnp.asarray(obs), jnp.asarray(action)))
+
+
+@jax.jit
+def _advantages(agent: Any, obs: Array, action: Array) -> Array:
+    q, own = getattr(agent, "critics", agent).q, agent.mode(obs)
+    if jnp.issubdtype(action.dtype, jnp.integer):
+        own, action = (jax.nn.one_hot(a, agent.action_dim) for a in (own, action))
+    gap: Array = q.least(obs, own) - q.least(obs, action)
+    return gap
+
+
 def on_host(tree: Tree) -> Tree:
     """The same networks with NumPy weights.
 

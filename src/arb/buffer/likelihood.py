@@ -15,7 +15,8 @@ Two likelihoods are offered:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -28,6 +29,10 @@ Likelihood = Literal["standard", "density"]
 Score = Callable[[Any, Any], Any]
 """`(obs, action) -> log-likelihood per row`; gets NumPy arrays, may return NumPy, JAX or torch arrays."""
 
+Bounds = tuple[ArrayLike, ArrayLike]
+"""The lowest and the highest action, as numbers or one per dimension."""
+MARGIN = 1e-4
+"""By how much of their range actions may leave their bounds: rounding does so."""
 EDGE = float(np.float32(1.0 - 1e-6))
 """Actions of a squashed policy are clamped to ±EDGE before atanh: the paper's release does so, in float32."""
 
@@ -125,16 +130,42 @@ def tanh_gaussian_score(
     policy: Callable[[Any], tuple[Any, Any]],
     likelihood: Likelihood = "standard",
     *,
-    low: ArrayLike = -1.0,
-    high: ArrayLike = 1.0,
+    low: ArrayLike | None = None,
+    high: ArrayLike | None = None,
 ) -> Score:
-    """A score from a policy `obs -> (mean, log_std)` of the Gaussian before tanh; actions lie in [low, high]."""
+    """A score from a policy `obs -> (mean, log_std)` of the Gaussian before tanh; actions lie in [low, high].
+
+    Without bounds, those of the buffer (`action_bounds`) are taken, and without these -1 and 1. An action outside is
+    refused: its score would be that of the nearest bound, whatever it is.
+    """
     is_standard(likelihood)
+    if (low is None) != (high is None):
+        raise DataError("tanh_gaussian_score needs both bounds, low and high, or neither")
+    return _TanhGaussianScore(policy, likelihood, None if low is None or high is None else (low, high))
 
-    def score(obs: Obs, action: Array) -> NDArray[np.float64]:
-        action, mean, log_std = _matched(action, policy(obs))
-        return tanh_gaussian_log_likelihood(action, mean, log_std, likelihood, low=low, high=high)
 
+@dataclass(frozen=True)
+class _TanhGaussianScore:
+    policy: Callable[[Any], tuple[Any, Any]]
+    likelihood: Likelihood
+    bounds: Bounds | None
+
+    def __call__(self, obs: Obs, action: Array) -> NDArray[np.float64]:
+        action, mean, log_std = _matched(action, self.policy(obs))
+        low, high = (np.asarray(bound, np.float64) for bound in self.bounds or (-1.0, 1.0))
+        if (np.abs(action - (low + high) / 2.0) > (0.5 + MARGIN) * (high - low)).any():
+            raise DataError(
+                f"the actions run from {action.min():g} to {action.max():g}, but the score's bounds are "
+                f"{np.array2string(low, precision=4)} and {np.array2string(high, precision=4)}: pass low= and high= of "
+                "the action space to tanh_gaussian_score, or action_bounds to the buffer"
+            )
+        return tanh_gaussian_log_likelihood(action, mean, log_std, self.likelihood, low=low, high=high)
+
+
+def within(score: Score, bounds: Sequence[Any] | None) -> Score:
+    """A score that takes these bounds if it needs some and was given none."""
+    if isinstance(score, _TanhGaussianScore) and score.bounds is None and bounds is not None:
+        return replace(score, bounds=(bounds[0], bounds[1]))
     return score
 
 

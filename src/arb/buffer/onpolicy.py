@@ -205,7 +205,7 @@ class OnPolicy(Sampler):
     # ---- saving -------------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """The weights and the runs they belong to."""
+        """The weights and the rows they belong to."""
         return {
             "head": np.array(self._head),
             "solved": np.array(self._solved),

@@ -14,7 +14,7 @@ from arb.buffer.dataset import Obs, check_dataset, unwrapped
 from arb.buffer.episodes import JUMP, Rule, Trajectories, usable_trajectories
 from arb.buffer.intake import Intake
 from arb.buffer.ledger import Ints, Ledger
-from arb.buffer.likelihood import Score
+from arb.buffer.likelihood import Score, within
 from arb.buffer.rows import Rows, whole_number
 from arb.buffer.samplers import Sampler
 from arb.buffer.scoring import CHUNK
@@ -212,7 +212,7 @@ class ReplayBuffer:
             raise DataError(
                 f"refresh needs a function (obs, action) -> log-likelihood per row, got {type(score).__name__}"
             )
-        storage = self.storage
+        storage, score = self.storage, within(score, self._intake.bounds)
         self.rows.refresh(lambda rows: score(unwrapped(storage.observations(rows)), storage.actions(rows)), chunk=chunk)
 
     @overload

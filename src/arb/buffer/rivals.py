@@ -23,25 +23,27 @@ JUDGED = 1024
 class Annealed(Mixed):
     """The offline share of a batch falls linearly to zero (TorchRL's `OfflineToOnlineReplayBuffer.anneal`).
 
-    >>> Annealed(steps=100_000)
-    Annealed(steps=100000)
+    >>> Annealed(online_steps=100_000)
+    Annealed(online_steps=100000)
 
     Args:
-        steps: online steps after which no offline row is drawn any more.
+        online_steps: after so many, no offline row is drawn any more; in a run, all of its online steps.
         first_share: offline share of a batch at the first online step.
     """
 
-    def __init__(self, steps: int, first_share: float = 0.5):
-        if not steps >= 1:
-            raise DataError(f"steps must be at least 1, got {steps}")
+    figures = ("offline_share",)
+
+    def __init__(self, online_steps: int, first_share: float = 0.5):
+        if not online_steps >= 1:
+            raise DataError(f"online_steps must be at least 1, got {online_steps}")
         super().__init__(first_share)
-        self.steps, self.first_share = steps, first_share
+        self.online_steps, self.first_share = online_steps, first_share
         self._online = 0
 
     def insert(self, rows: Ints) -> None:
         """Count online steps."""
         self._online += int(self.ledger.is_online(rows).sum())
-        self.offline_share = annealed_share(self.first_share, self._online, self.steps)
+        self.offline_share = annealed_share(self.first_share, self._online, self.online_steps)
 
     def report(self) -> dict[str, float]:
         """The share of a batch that is offline."""
@@ -54,7 +56,7 @@ class Annealed(Mixed):
     def restore(self, state: State) -> None:
         """Continue after so many online steps."""
         self._online = int(state["online"])
-        self.offline_share = annealed_share(self.first_share, self._online, self.steps)
+        self.offline_share = annealed_share(self.first_share, self._online, self.online_steps)
 
 
 def annealed_share(first: float, step: int, steps: int) -> float:
@@ -133,6 +135,7 @@ class Road(Mixed):
     """
 
     asks_critics = True
+    figures = ("offline_share", "bandit_reward")
 
     def __init__(
         self,

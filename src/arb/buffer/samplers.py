@@ -24,7 +24,35 @@ State = dict[str, NDArray[Any]]
 class Sampler(ABC):
     """Chooses rows. Subclass it and override what your strategy needs; `draw` and `probabilities` are the least.
 
+    A sampler never sees observations or rewards. It sees `self.ledger`, which knows of every row who put it there:
+
+    * `ledger.size`: rows in the buffer, numbered 0..size-1; `ledger.capacity`: how many there can be.
+    * `ledger.head`: rows ever added. `ledger.sequence(rows)`: when each was added, from 0 on; the newest is head - 1.
+    * `ledger.is_online(rows)`: whether each was added online.
+
+    Take all randomness from the generator that is passed in, and keep what decides future draws in `state`.
     `arb.testing.check_sampler` tests a class of your own.
+
+    >>> class NewestHalf(Sampler):
+    ...     def draw(self, rng, shape):
+    ...         newest = self.ledger.head - 1 - rng.integers(self._rows(), size=shape)
+    ...         return newest % self.ledger.capacity
+    ...     def probabilities(self):
+    ...         age = self.ledger.head - 1 - self.ledger.sequence(np.arange(self.ledger.size))
+    ...         return np.where(age < self._rows(), 1.0 / self._rows(), 0.0)
+    ...     def _rows(self):
+    ...         return (self.ledger.size + 1) // 2
+    >>> from arb import ReplayBuffer
+    >>> from arb.testing import check_sampler
+    >>> check_sampler(NewestHalf)
+    >>> buffer = ReplayBuffer(capacity=100, sampler=NewestHalf(), seed=0)
+    >>> for step in range(6):
+    ...     buffer.add([step], [0.0], reward=step, next_obs=[step + 1], terminated=False)
+    >>> rows = buffer.draw((2, 4))              # which rows: two batches of four
+    >>> buffer.take(rows).reward.shape          # what is in them
+    (2, 4)
+    >>> int(rows.min()), int(rows.max())
+    (3, 5)
     """
 
     asks_policy: bool = False

@@ -47,12 +47,12 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    from arb.strategies import STRATEGIES
+    from arb.strategies import PAPER
 
     options = argparse.ArgumentParser(
         prog="arb compare", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_subject(options, ("strategy", "seed"), strategy=",".join(STRATEGIES), seed="0-2")
+    add_subject(options, ("strategy", "seed"), strategy=",".join(PAPER), seed="0-2")
     options.add_argument("-o", "--out", type=Path, help="folder of the comparison (compare/TASK-AGENT-PRESET)")
     add_working(options)
     options.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="any setting, the same for all runs")

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arb.data.standin import PREFIX
 from arb.errors import DataError, near
+from arb.strategies import PAPER as ALL
 from arb.tasks import PAPER
 
 if TYPE_CHECKING:  # importing JAX takes a second, which `arb reproduce --help` need not wait for
     from arb.sweeps.grid import Cell
 
-ALL = ("naive", "parallel", "top_n", "berb", "arb")
-"""The strategies of the paper."""
 ONE_PER_GROUP = (
     "hopper-random-v2", "walker2d-medium-replay-v2", "halfcheetah-medium-v2", "hopper-medium-expert-v2",
     "antmaze-umaze-v2",

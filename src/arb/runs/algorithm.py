@@ -14,12 +14,17 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
-from arb.agents.learn import ROWS_PER_CALL, NotFiniteError, learn, on_host, scores
+from arb.agents.learn import ROWS_PER_CALL, NotFiniteError, advantages, learn, on_host, scores
+from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import Likelihood
 from arb.buffer.replay import ReplayBuffer
 from arb.envs.rollout import Collector
 from arb.runs.config import Schedule
+
+LONGEST_WARM_UP = 10
+"""A warm-up is at most this part of the online steps, so that a short run learns too."""
 
 
 class Progress(NamedTuple):
@@ -52,18 +57,31 @@ def finetune(
     likelihood: Likelihood = "standard",
     done: int = 0,
 ) -> Iterator[Progress]:
-    """Phase 2: collect with the current policy, refresh the weights, update; the first draw comes after a refresh."""
-    for start in range(done, plan.online, plan.collect):
-        steps = min(plan.collect, plan.online - start)
+    """Phase 2: collect with the current policy, refresh the weights, update; the first draw comes after a refresh.
+
+    A strategy with a warm-up collects longer before the first update.
+    """
+    warm_up = min(buffer.sampler.warm_up, plan.online // LONGEST_WARM_UP)
+    start = done
+    while start < plan.online:
+        steps = min(max(plan.collect, 0 if start else warm_up), plan.online - start)
         returns = collector.collect(on_host(agent.actor), buffer, steps)
         if start == 0 or (start + steps) // plan.refresh > start // plan.refresh:
             buffer.refresh(partial(scores, agent, likelihood=likelihood), chunk=ROWS_PER_CALL)
-        updates = round(plan.updates * steps / plan.collect)
+        if buffer.sampler.asks_critics:
+            buffer.sampler.judge(partial(_advantages, agent, buffer), buffer.draws)
+        updates = round(plan.updates * min(steps, plan.collect) / plan.collect)
         done_before = plan.pretrain + start // plan.collect * plan.updates
         place = _Place(done_before, f"of the run (online phase, after {start + steps:,} steps)")
         agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), place)
         collected = {"collected_return": float(np.mean(returns)) if returns else math.nan}
-        yield Progress(start + steps, agent, metrics, collected | buffer.stats())
+        start += steps
+        yield Progress(start, agent, metrics, collected | buffer.stats())
+
+
+def _advantages(agent: Any, buffer: ReplayBuffer, rows: Ints) -> NDArray[np.float32]:
+    batch = buffer.take(rows)
+    return advantages(agent, batch.obs, batch.action)
 
 
 class _Place(NamedTuple):

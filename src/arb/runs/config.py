@@ -128,7 +128,7 @@ def configure(
     schedule, evaluation = PRESETS[preset]
     family = family_of(task, env)
     row = strategy_row(strategy)
-    paper = {} if is_plug_in(strategy) else {"temperature": tuned(agent, family).temperature}
+    paper = {"temperature": tuned(agent, family).temperature} if row.settings is Replay else {}
     replay = row.settings(**{"strategy": strategy, **paper, **row.defaults})
     config = Config(task, env, agent, seed, replay, schedule, evaluation, agent_settings(agent, family))
     for leaf, value in {"seed": seed, **(overrides or {})}.items():

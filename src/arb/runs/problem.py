@@ -115,7 +115,8 @@ class Problem:
     def strategy(self) -> tuple[Mapping[str, Any], Sampler]:
         """The dataset as the strategy keeps it, and its sampler."""
         seed = int(stream(self.config.seed, "ratio").generate_state(1)[0])
-        return prepare(self.config.replay, self.dataset, self.raw_rewards, seed, self.dims)
+        sizes = (*self.dims, self.config.schedule.online)
+        return prepare(self.config.replay, self.dataset, self.raw_rewards, seed, sizes)
 
     def new_buffer(self, sampler: Sampler, capacity: int, name: str) -> ReplayBuffer:
         """A buffer with this sampler; Monte-Carlo returns are of shaped rewards, as the critics' values are."""
