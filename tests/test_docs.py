@@ -34,6 +34,33 @@ def test_example_runs(name, code, tmp_path, monkeypatch):
         exec(compile(code, name, "exec"), {"__name__": "__main__"})
 
 
+def test_the_readme_s_lines_run():
+    import numpy as np
+
+    import arb
+
+    (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    rng = np.random.default_rng(0)
+    names = {
+        "past": {
+            "observations": rng.normal(size=(500, 3)),
+            "actions": rng.uniform(-1, 1, size=(500, 2)),
+            "rewards": np.ones(500),
+            "terminals": np.arange(500) % 50 == 49,
+        },
+        "policy": lambda obs: (np.zeros((len(obs), 2)), np.zeros(2)),
+        "obs": np.zeros(3),
+        "action": np.zeros(2),
+        "reward": 1.0,
+        "next_obs": np.ones(3),
+        "terminated": True,
+        "truncated": False,
+    }
+    exec(compile(code.replace("1_200_000", "1000").replace("(1000, 256)", "(10, 256)"), "README.md", "exec"), names)
+    assert isinstance(names["batches"], arb.Batch)
+    assert names["batches"].obs.shape == (10, 256, 3)
+
+
 # ---- links -----------------------------------------------------------------------------------------------------------
 
 
