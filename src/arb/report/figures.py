@@ -20,7 +20,9 @@ from arb.report.comparison import Group
 from arb.report.palette import colours, dashes
 from arb.report.runs import read_runs
 
-INK, GRID, PALE = "#1f2933", "#e9ecef", "#868e96"
+PALE = "#868e96"
+GROUNDS: Mapping[str, tuple[str, str]] = {"light": ("#1f2933", "#e9ecef"), "dark": ("#d7dde3", "#353c44")}
+"""Ink and grid, on white and on nearly black paper."""
 FORMATS: Mapping[str, Mapping[str, Any]] = {
     # ending: what matplotlib would write into the file that changes from day to day, or from version to version
     "png": {"Software": None},
@@ -39,6 +41,22 @@ def rendered(figure: Figure) -> dict[str, bytes]:
             figure.savefig(file, format=ending, dpi=150, metadata=dict(metadata))
             found[ending] = file.getvalue()
     return found
+
+
+def themed(ground: str) -> Any:
+    """The settings under which a figure is made, so that it can be read on light or on dark paper."""
+    ink, grid = GROUNDS[ground]
+    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color")
+    settings: dict[Any, Any] = {**dict.fromkeys(inked, ink), "grid.color": grid}
+    return matplotlib.rc_context(settings)
+
+
+def drawing(figure: Figure) -> bytes:
+    """A figure as SVG with a transparent ground and text that stays text, for a page in the repository."""
+    file = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "arb", "svg.fonttype": "none", "font.family": "sans-serif"}):
+        figure.savefig(file, format="svg", metadata=dict(FORMATS["svg"]), transparent=True)
+    return file.getvalue()
 
 
 def figures(results: Results, together: Sequence[Group]) -> Iterator[tuple[str, Figure]]:
@@ -102,7 +120,8 @@ def run_picture(folder: Path, path: Path) -> None:
     results = gather(runs)
     run = runs.all[0]
     title = f"{run.task}   {run.agent}   {run.strategy}   seed {run.seed}"
-    figure = scores_and_shares(results, plain(title)) if results.cells else Figure()
+    with themed("light"):
+        figure = scores_and_shares(results, plain(title)) if results.cells else Figure()
     with whole(path) as unfinished, matplotlib.rc_context({"svg.hashsalt": "arb"}):
         figure.savefig(unfinished, dpi=130)
 
@@ -144,7 +163,7 @@ def _share_panel(axes: Any, cells: Sequence[Cell], style: Mapping[str, Any]) -> 
     axes.set_xlabel("environment steps")
 
 
-TITLE = {"x": 0.01, "ha": "left", "color": INK, "fontsize": 11, "fontweight": "bold"}
+TITLE = {"x": 0.01, "ha": "left", "fontsize": 11, "fontweight": "bold"}
 
 
 def _panels(results: Results, agent: str, draw: Any, tasks: Sequence[str] | None = None) -> Figure:
@@ -164,7 +183,7 @@ def _panels(results: Results, agent: str, draw: Any, tasks: Sequence[str] | None
 
 
 def _finish(axes: Any, title: str, handles: dict[str, Any]) -> None:
-    axes.set_title(plain(title), fontsize=10, color=INK, loc="left")
+    axes.set_title(plain(title), fontsize=10, loc="left")
     axes.xaxis.set_major_formatter(lambda value, _: short(value))
     tidy(axes)
     handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
@@ -196,7 +215,7 @@ def aggregate_intervals(results: Results, group: Group) -> Figure:
     for axes, name in zip(grid, names, strict=True):
         for place, (variant, found) in enumerate(computed.items()):
             _interval(axes, place, found[name], style[variant]["color"])
-        axes.set_title(name, fontsize=10, color=INK, loc="left")
+        axes.set_title(name, fontsize=10, loc="left")
         _rows(axes, list(computed))
     figure.suptitle(f"{agent_label(group.agent)}: {plain(group.name)}, {group.seeds} per cell", **TITLE)
     return figure
@@ -262,9 +281,9 @@ def _rows(axes: Any, names: Sequence[str]) -> None:
 def tidy(axes: Any, grid: str = "y") -> None:
     """Spines and grid as all figures have them."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis=grid, color=GRID)
+    axes.grid(axis=grid)
     axes.set_axisbelow(True)
-    axes.tick_params(colors=INK, labelsize=9)
+    axes.tick_params(labelsize=9)
 
 
 def plain(text: str) -> str:

@@ -15,7 +15,7 @@ from arb.files import refuse_file, whole
 from arb.report.cells import Results, gather
 from arb.report.comparison import Group, groups, tables
 from arb.report.counting import count
-from arb.report.figures import figures, rendered
+from arb.report.figures import figures, rendered, themed
 from arb.report.page_data import embedded, page_data
 from arb.report.runs import Records, read_runs
 from arb.report.sparks import curves
@@ -57,8 +57,9 @@ def write_report(paths: Sequence[Path], out: Path, *, title: str = "Offline-to-o
     content: dict[str, bytes] = {}
     for table in made:
         content |= {name: text.encode() for name, text in table.files().items()}
-    for name, figure in figures(results, together):
-        content |= {f"figures/{name}.{ending}": drawn for ending, drawn in rendered(figure).items()}
+    with themed("light"):
+        for name, figure in figures(results, together):
+            content |= {f"figures/{name}.{ending}": drawn for ending, drawn in rendered(figure).items()}
     content["index.html"] = page(results, together, made, title).encode()
     written = write_files(out, content, _LIST)
     return Report(text(results, made), out / "index.html", written)
