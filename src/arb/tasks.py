@@ -78,7 +78,8 @@ class Task:
     env: str
     """Gymnasium id."""
     horizon: int
-    reference: Reference
+    reference: Reference | None
+    """None where a score is the plain return."""
     urls: tuple[str, ...] = ()
     """Where the file can be downloaded; none for sets of the suite, which are made."""
     size: int = 0
@@ -183,8 +184,20 @@ def task_of(source: str) -> Task | None:
     """The task that a source names, by its own name, as what it stands in for, or by D4RL's name for its file."""
     if source.startswith("suite:"):
         return SUITE.get(":".join(source.split(":")[:2]))
+    if source.startswith("ogbench:"):
+        return _ogbench(source)
     name = source.removeprefix("d4rl:").removeprefix("stand-in:")
     return TASKS.get(name) or next((task for task in TASKS.values() if task.file == PurePath(source).name), None)
+
+
+def _ogbench(source: str) -> Task | None:
+    """A single-task set of OGBench: its environment has the same name without the kind of data before `singletask`."""
+    parts = source.partition(":")[2].split("-")
+    if "singletask" not in parts or parts.index("singletask") < 2:
+        return None
+    place = parts.index("singletask")
+    env = "-".join([*parts[: place - 1], *parts[place:]])
+    return Task(source, "other", f"ogbench:{env}", 1000, None)
 
 
 def family_of(source: str, env: str = "") -> Family:

@@ -115,6 +115,10 @@ def locate(source: str, make: bool = True) -> tuple[str, str]:
         from arb.data.suite import made
 
         return "hdf5", str(made(source, make))
+    if colon and kind == "ogbench":
+        from arb.data.ogbench import ogbench_file
+
+        return "hdf5", str(ogbench_file(source, make))
     if colon and kind == "stand-in":
         from arb.data.standin import stand_in
 
