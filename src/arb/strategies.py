@@ -28,7 +28,7 @@ FIGURES = (
     "top_trajectories", "clipped_low", "clipped_high", "age", "ratio_loss", "online_priority", "temperature",
     "online_bound", "replay_volume",
 )  # fmt: skip
-"""Figures about replay in metrics.csv, the same columns for all strategies; docs/buffer.md defines them."""
+"""Figures about replay in metrics.csv, the same columns for all strategies; docs/reference/figures.md defines them."""
 OTHER_COLOURS = ("#7a5195", "#8c6d31", "#4d4d4d")
 
 

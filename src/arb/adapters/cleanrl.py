@@ -182,7 +182,7 @@ class ReplayBuffer:
         return Samples(*(self._out(column) for column in columns))
 
     def stats(self) -> dict[str, float]:
-        """Figures about the sampling distribution, such as `online_share`; docs/buffer.md explains them."""
+        """Figures about the sampling distribution, such as `online_share`; docs/reference/figures.md explains them."""
         return self.buffer.stats()
 
     def _out(self, column: Any) -> Any:

@@ -195,7 +195,7 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         self.refreshed_at = self.rows.ledger.head
 
     def stats(self) -> dict[str, float]:
-        """Figures about the sampling distribution; docs/buffer.md explains them."""
+        """Figures about the sampling distribution; docs/reference/figures.md explains them."""
         return self.rows.stats()
 
     def dump(self, f: BinaryIO) -> None:

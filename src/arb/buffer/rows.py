@@ -163,7 +163,7 @@ class Rows:
                 self.sampler.train(rows, take, self.draws)
 
     def stats(self) -> dict[str, float]:
-        """Figures about the sampling distribution; docs/buffer.md explains them. Looks at every row."""
+        """Figures about the sampling distribution; docs/reference/figures.md explains them. Looks at every row."""
         with self.lock:
             self._refuse_empty("described")
             figures = describe(self.sampler.probabilities(), self.ledger)
