@@ -5,9 +5,11 @@ import json
 import pytest
 
 from arb import DataError
+from arb.files import locked
 from arb.runs.config import flat
 from arb.sweeps import plan
 from arb.sweeps.grid import grid
+from arb.sweeps.launch import sweep
 
 TASK = "hopper-medium-v2"
 
@@ -54,10 +56,9 @@ def test_the_name_of_a_pretraining_is_remembered_while_it_is_there(tmp_path):
 
 
 def test_two_sweeps_do_not_work_in_one_folder(tmp_path):
-    with plan.locked(tmp_path), pytest.raises(DataError, match="another sweep is at work"), plan.locked(tmp_path):
-        pass
-    with plan.locked(tmp_path):
-        pass
+    with locked(tmp_path / plan.LOCK, "busy"), pytest.raises(DataError, match="another sweep is at work in"):
+        sweep([], tmp_path)
+    assert sweep([], tmp_path).done == []
 
 
 def test_a_run_keeps_the_folder_that_it_was_given_first(tmp_path):

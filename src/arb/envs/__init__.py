@@ -7,6 +7,8 @@ Importing this package registers `arb/hopper-v2`, `arb/walker2d-v2`, `arb/halfch
 
 from __future__ import annotations
 
+import importlib
+import re
 from typing import Any
 
 import gymnasium
@@ -45,6 +47,7 @@ def make(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     """
     task = TASKS.get(name.removeprefix("d4rl:"))
     try:
+        _refuse_without_version(task.env if task else name)
         env = gymnasium.make(task.env if task else name, **arguments)
     except gymnasium.error.Error as problem:
         raise ValueError(f"environment {name!r}: {problem}") from None
@@ -53,6 +56,19 @@ def make(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     if env.spec is None or env.spec.max_episode_steps is None:
         env = gymnasium.wrappers.TimeLimit(env, LIMIT)
     return env
+
+
+def _refuse_without_version(name: str) -> None:
+    """Gymnasium would take the newest version, warn, and then not find the environment under the name it was given."""
+    module, colon, bare = name.rpartition(":")
+    if colon:
+        importlib.import_module(module)
+    if bare in gymnasium.registry or re.search(r"-v\d+$", bare):
+        return
+    versions = [known for known in gymnasium.registry if re.fullmatch(rf"{re.escape(bare)}-v\d+", known)]
+    newest = max(versions, key=lambda known: int(known.rpartition("-v")[2]), default="")
+    hint = f"did you mean {module}{colon}{newest}?" if newest else "an environment is called NAME-v0, NAME-v1, ..."
+    raise gymnasium.error.Error(f"it has no version: {hint}")
 
 
 register()

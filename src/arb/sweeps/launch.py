@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from arb.files import locked
 from arb.progress import PHASES, Screen, described, screen
 from arb.report.counting import count
 from arb.runs.config import flat
@@ -115,7 +116,8 @@ def sweep(
         cells = plan.placed(out, cells)
         skipped = [cell.folder for cell in cells if plan.done(out, cell)]
         roster = Roster([cell for cell in cells if cell.folder not in skipped], retry)
-        with plan.locked(out), stoppable() as asked_to_stop:
+        busy = f"another sweep is at work in {out}: wait for it, or choose another --out"
+        with locked(out / plan.LOCK, busy), stoppable() as asked_to_stop:
             plan.write_plan(out, cells)
             shift = _Shift(out, roster, crew, view or View(Work(cells)))
             while not roster.over:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from arb.data.load import locate
 from arb.errors import DataError
 from arb.files import read_json, refuse_file, write_text
+from arb.runfolder import RunFolder
 from arb.runs.config import Config, flat
 from arb.runs.folder import refuse_other_config
 from arb.runs.problem import Problem
 from arb.sweeps.grid import Cell
 from arb.tasks import task_of
 
-PLAN, FAILED, CACHE = "plan.json", "FAILED", ".pretrained"
+PLAN, CACHE, LOCK = "plan.json", ".pretrained", ".lock"
 
 
 def done(out: Path, cell: Cell) -> bool:
     """Whether a cell's run is finished."""
-    return (out / cell.folder / "DONE").exists()
+    return RunFolder(out / cell.folder).done
 
 
 # ---- folders ---------------------------------------------------------------------------------------------------------
@@ -81,20 +80,18 @@ def _is_cell(folder: str) -> bool:
 def write_plan(out: Path, cells: Sequence[Cell]) -> None:
     """Add cells to plan.json; those of earlier calls stay."""
     planned = _planned(out) | {cell.folder: flat(cell.config) for cell in cells}
-    out.mkdir(parents=True, exist_ok=True)
     rows = [{"folder": folder, "config": config} for folder, config in planned.items()]
     write_text(out / PLAN, json.dumps({"cells": rows}, indent=1))
 
 
 def write_failure(out: Path, cell: Cell, reason: str, traceback: str) -> None:
     """Leave the reason, in one line, and the traceback in the folder of a cell."""
-    (out / cell.folder).mkdir(parents=True, exist_ok=True)
-    write_text(out / cell.folder / FAILED, f"{' '.join(reason.split())}\n\n{traceback}")
+    write_text(RunFolder(out / cell.folder).failure_mark, f"{' '.join(reason.split())}\n\n{traceback}")
 
 
 def forget_failure(out: Path, cell: Cell) -> None:
     """The cell has succeeded after all."""
-    (out / cell.folder / FAILED).unlink(missing_ok=True)
+    RunFolder(out / cell.folder).failure_mark.unlink(missing_ok=True)
 
 
 def remember(out: Path, group: str, kept: str) -> None:
@@ -107,18 +104,6 @@ def remembered(out: Path, group: str) -> str | None:
     note = out / CACHE / f"of-{group}"
     kept = note.read_text() if note.exists() else ""
     return kept if re.fullmatch(r"\w+", kept) and (out / CACHE / kept).is_dir() else None
-
-
-@contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """Keep a second sweep out of the folder: two would train the same cells."""
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(f"another sweep is at work in {out}: wait for it, or choose another --out") from None
-        yield
 
 
 def _planned(out: Path) -> dict[str, dict[str, Any]]:
