@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import gc
+import platform
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
 
-def time_in_turns(rivals: Mapping[str, Callable[[], object]], turns: int = 5) -> dict[str, np.ndarray]:
+def cpu_model() -> str:
+    """The name of the processor, as far as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown processor"
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown processor"
+    )
+
+
+def time_in_turns(
+    rivals: Mapping[str, Callable[[], object]], turns: int = 5, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, np.ndarray]:
     """Seconds of each turn of each rival; one turn of each before the next of any, after one that does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in rivals}
     gc.collect()
     for turn in range(turns + 1):
         for name, run in rivals.items():
-            start = time.perf_counter()
+            start = clock()
             run()
             if turn:
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(clock() - start)
     return {name: np.array(values) for name, values in seconds.items()}
 
 

@@ -15,6 +15,7 @@ import gymnasium as gym
 import torch
 from gymnasium import spaces
 from stable_baselines3 import DQN, SAC, TD3
+from stable_baselines3.common.buffers import NStepReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -39,9 +40,8 @@ def model_of(host, env="Pendulum-v1", sampler=None, policy="MlpPolicy", **kwargs
     replay = DictReplayBuffer if policy == "MultiInputPolicy" else ReplayBuffer
     small = {"net_arch": [16]}
     settings = {"buffer_size": 3000, "learning_starts": 20, "policy_kwargs": small, "seed": 0, "device": "cpu"}
-    return host(
-        policy, env, replay_buffer_class=replay, replay_buffer_kwargs={"sampler": sampler}, **(settings | kwargs)
-    )
+    settings |= {"replay_buffer_class": replay, "replay_buffer_kwargs": {"sampler": sampler}}
+    return host(policy, env, **(settings | kwargs))
 
 
 def as_arrays(obs):
@@ -91,6 +91,59 @@ def test_trajectories_end_with_episodes_and_with_silent_resets():
     assert buffer.rows.stats()["trajectories"] == 8
 
 
+@pytest.mark.parametrize("n_envs", [1, 3])
+@pytest.mark.parametrize("as_dict", [False, True], ids=["array", "dict"])
+def test_returns_over_several_steps_are_the_hosts_own(n_envs, as_dict):
+    ours = make(24, as_dict, n_envs=n_envs, n_steps=3, gamma=0.9)
+    host = NStepReplayBuffer(24, POSITION, ACTION, "cpu", n_envs=n_envs, n_steps=3, gamma=0.9)
+    for step, same in zip(play(n_envs, 37, as_dict), play(n_envs, 37), strict=True):  # the ring wraps
+        ours.add(*step)
+        host.add(*same)
+    batch = ours.sample(300)
+    first = as_arrays(batch.observations)["position"][:, 0].astype(int)
+    by_start = {}  # the host draws the environment of each row by chance: ask until all are there
+    for _ in range(60):
+        found = host._get_samples(np.arange(host.size()))
+        for i, start in enumerate(found.observations.numpy()[:, 0].astype(int)):
+            by_start[start] = [x[i].numpy() for x in (found.next_observations, *found[3:])]
+    for i, start in enumerate(first):
+        ours_i = [as_arrays(batch.next_observations)["position"][i], *(x[i].numpy() for x in batch[3:])]
+        for mine, theirs in zip(ours_i, by_start[start], strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5)
+
+
+def test_returns_over_several_steps_train():
+    replay = {"n_steps": 3, "gamma": 0.9}
+    model = model_of(SAC, learning_starts=10, replay_buffer_kwargs=replay)
+    model.learn(30, callback=RefreshCallback(10))
+    assert model.replay_buffer.sample(4).discounts.shape == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: ReplayBuffer(24, BOTH, ACTION), "use replay_buffer_class=arb.adapters.sb3.DictReplayBuffer"),
+        (lambda: make(n_sampled_goal=4), "n_sampled_goal belongs to HerReplayBuffer, .* without arb"),
+        (lambda: make(n_steps=0), "n_steps must be at least 1"),
+    ],
+)
+def test_what_the_buffer_cannot_do_is_said_in_one_line(made, said):
+    with pytest.raises(DataError, match=said):
+        made()
+
+
+def test_offline_rows_that_are_overwritten_are_mourned_once():
+    buffer = make(12)
+    buffer.preload(dataset(10))
+    steps = play(1, 8)
+    for step in steps[:2]:
+        buffer.add(*step)
+    with pytest.warns(UserWarning, match="overwrite offline rows from now on: a buffer_size above 12"):
+        buffer.add(*steps[2])
+    for step in steps[3:]:
+        buffer.add(*step)
+
+
 def test_reset_forgets():
     buffer = make()
     for step in play(1, 30):
@@ -101,7 +154,7 @@ def test_reset_forgets():
 
 
 def test_memory_optimisation_is_refused():
-    with pytest.raises(ValueError, match="leave it False"):
+    with pytest.raises(DataError, match="leave it False"):
         make(optimize_memory_usage=True, handle_timeout_termination=False)
 
 
@@ -209,7 +262,7 @@ def test_scores_are_of_normalised_observations_and_host_scale_actions():
     ("host", "env"), [(TD3, "Pendulum-v1"), (DQN, "CartPole-v1")], ids=["deterministic", "no actor"]
 )
 def test_algorithms_without_a_density_serve_strategies_that_do_not_ask(host, env):
-    with pytest.raises(TypeError, match=f"{host.__name__} has no stochastic policy.*arb.Uniform, arb.Mixed"):
+    with pytest.raises(DataError, match=f"{host.__name__} has no stochastic policy.*arb.Uniform, arb.Mixed"):
         model_of(host, env, OnPolicy()).learn(10, callback=RefreshCallback())
     model_of(host, env, Mixed()).learn(40, callback=RefreshCallback())
 
@@ -223,7 +276,7 @@ def test_a_score_of_your_own_serves_any_algorithm():
 
 
 def test_callback_needs_our_buffer():
-    with pytest.raises(TypeError, match="not ReplayBuffer"):
+    with pytest.raises(DataError, match="not ReplayBuffer"):
         SAC("MlpPolicy", "Pendulum-v1", buffer_size=10).learn(1, callback=RefreshCallback())
 
 

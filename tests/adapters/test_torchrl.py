@@ -22,6 +22,7 @@ with warnings.catch_warnings():  # the host warns of itself while it is imported
     from torchrl.checkpoint import Checkpoint
     from torchrl.collectors import Collector
     from torchrl.data import LazyMemmapStorage, LazyTensorStorage, TensorDictReplayBuffer
+    from torchrl.data.replay_buffers import Sequence
     from torchrl.envs import GymEnv, SerialEnv
     from torchrl.modules import (
         MLP,
@@ -152,6 +153,23 @@ def test_ring_wraps_through_trajectories_of_several_environments(past, storage):
     assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
     assert ledger.is_online(np.arange(700)).all()
     assert sampler.stats()["steps_since_refresh"] == 0
+
+
+def test_sequences_around_the_rows_that_the_strategy_draws(past):
+    """The host's sample units expand our rows; no window crosses the end of an episode."""
+    sampler = StrategySampler(arb.Uniform(), seed=0)
+    unit = Sequence(length=3)
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(3000), sampler=sampler, batch_size=64, sample_unit=unit)
+    assert not buffer.can_sample()
+    with sampler.offline():
+        buffer.extend(as_collected(past))
+    assert buffer.can_sample()
+    windows = buffer.sample().reshape(64, 3)
+    valid = windows["validity_mask"]
+    trajectory = windows["collector", "traj_ids"]
+    assert (trajectory == trajectory[:, :1])[valid].all()
+    step = windows["next", "observation"][:, :-1] == windows["observation"][:, 1:]
+    assert step.all(-1)[valid[:, 1:]].all()
 
 
 def test_steps_of_one_environment_without_numbers_end_at_done(past):

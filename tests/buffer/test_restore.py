@@ -52,7 +52,7 @@ def everything(buffer):
     arrays = {name: {key: np.asarray(array).tolist() for key, array in part.items()} for name, part in parts.items()}
     held = {key: array.tolist() for key, array in buffer.storage.state(slice(None)).items()}
     following = buffer.ledger.following.tolist()
-    return header, arrays, held, following, buffer._intake.state().keys(), buffer._loaded, buffer._intake.offline
+    return repr((header, arrays, held, following, buffer._intake.ended, buffer._loaded, buffer._intake.offline))
 
 
 def change_array(rng, array):
@@ -97,7 +97,7 @@ def altered(rng, header, parts):
     if rng.random() < 0.25:
         before = str(header)
         change_header(rng, header)
-        return f"header {header}" if str(header) != before else None
+        return f"header {before} -> {header}" if str(header) != before else None
     part = sorted(parts)[rng.integers(len(parts))]
     if rng.random() < 0.1 or not parts[part]:
         return f"without {part}" if parts.pop(part) else None
@@ -138,7 +138,7 @@ def test_altered_states_are_refused_and_change_nothing(tmp_path, sampler):
             buffer.sample(20)
             buffer.refresh(score)
             buffer = filled(made(sampler=sampler(), seed=7), steps=12)
-    assert len(accepted) <= 0.25 * TRIES // 3, accepted
+    assert len(accepted) <= 0.3 * (TRIES // 3), accepted
     buffer.restore(tmp_path / "sound.npz")
     assert (buffer.draw(50) == made_again(tmp_path, sampler).draw(50)).all()
 

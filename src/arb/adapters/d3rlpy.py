@@ -1,6 +1,6 @@
 """ARB inside d3rlpy: its replay buffer with a strategy of ours, and the callback that refreshes it.
 
-    buffer = create_replay_buffer(100_000, arb.OnPolicy(temperature=0.5), episodes=dataset.episodes, seed=0)
+    buffer = create_replay_buffer(100_000, arb.OnPolicy(temperature="auto"), episodes=dataset.episodes, seed=0)
     calql.fit(buffer, n_steps=10_000)
     calql.fit_online(env, buffer=buffer, callback=RefreshCallback(buffer))
 

@@ -1,6 +1,6 @@
 """ARB inside Stable-Baselines3: its replay buffers with a strategy of ours, and the callback that refreshes them.
 
-    model = SAC("MlpPolicy", env, replay_buffer_class=ReplayBuffer, replay_buffer_kwargs={"sampler": OnPolicy(0.5)})
+    model = SAC("MlpPolicy", env, replay_buffer_class=ReplayBuffer, replay_buffer_kwargs={"sampler": OnPolicy("auto")})
     model.replay_buffer.preload(dataset)
     model.learn(100_000, callback=RefreshCallback())
 
@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from arb.adapters.sb3_columns import named, observed, one_environment_wide, refuse_misfit, write
+from arb.adapters.sb3_columns import by_row, named, observed, one_environment_wide, refuse_misfit, write
 from arb.adapters.seeding import seed_sequence
 from arb.buffer.dataset import Array, check_dataset
 from arb.buffer.episodes import Rule, differs, usable_trajectories
@@ -25,8 +26,9 @@ from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import Likelihood, Score, tanh_gaussian_score
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import Loaded
-from arb.buffer.rows import Rows
+from arb.buffer.rows import Rows, whole_number
 from arb.buffer.samplers import Sampler
+from arb.buffer.storage import along
 from arb.errors import DataError
 
 try:
@@ -49,6 +51,9 @@ class ReplayBuffer(buffers.ReplayBuffer):
         sampler: the strategy; ARB with its defaults if not given. The buffer works on a copy of it.
         seed: of the draws. If not given, it comes from the `seed` of the model.
         borders: where trajectories of preloaded data end, see `arb.buffer.episodes`.
+        n_steps: steps of the return. The host ignores the `n_steps` of a model with a buffer class of its own and says
+            so; give it here, in `replay_buffer_kwargs`, together with the model's `gamma`.
+        gamma: the discount between these steps.
     """
 
     def __init__(
@@ -57,11 +62,17 @@ class ReplayBuffer(buffers.ReplayBuffer):
         sampler: Sampler | None = None,
         seed: int | None = None,
         borders: Rule = "resets",
+        n_steps: int = 1,
+        gamma: float = 0.99,
         **kwargs: Any,
     ):
+        self._refuse_other_kind(*args, **kwargs)
         super().__init__(*args, **kwargs)
+        self.n_steps, self.gamma = whole_number("n_steps", n_steps), gamma
+        if self.n_steps > 1 and "discounts" not in buffers.ReplayBufferSamples._fields:
+            raise DataError("n_steps above 1 needs Stable-Baselines3 2.7 or newer, which has discounts in its batches")
         if self.optimize_memory_usage:
-            raise ValueError(
+            raise DataError(
                 "optimize_memory_usage=True does not go with arb's buffer, which may draw any row, also the oldest, "
                 "whose next observation would then be overwritten: leave it False"
             )
@@ -70,10 +81,25 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self._borders: Rule = borders
         self._begin()
 
+    def _refuse_other_kind(self, _: int = 0, observation_space: Any = None, *__: Any, **kwargs: Any) -> None:
+        """Refuse observations that this class cannot hold, and what belongs to the host's hindsight replay."""
+        if hasattr(observation_space, "spaces") and not isinstance(self, buffers.DictReplayBuffer):
+            raise DataError(
+                "the observations are dicts: use replay_buffer_class=arb.adapters.sb3.DictReplayBuffer, with "
+                "MultiInputPolicy"
+            )
+        her = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"} & kwargs.keys()
+        if her:
+            raise DataError(
+                f"{her.pop()} belongs to HerReplayBuffer, which makes up goals when it samples: such transitions were "
+                "never taken, so no strategy here can say how likely they are. Use HerReplayBuffer itself, without arb"
+            )
+
     def _begin(self) -> None:
         # A copy, because the model keeps the sampler it was given and writes it into every file it saves.
         self.rows = Rows(self.buffer_size * self.n_envs, copy.deepcopy(self._strategy), self._seeds)
         self._refreshed_at: int | None = None
+        self._offline, self._warned = 0, False
 
     def reset(self) -> None:
         """Forget everything."""
@@ -100,6 +126,13 @@ class ReplayBuffer(buffers.ReplayBuffer):
         for env in np.flatnonzero(differs(reached, starts)).tolist():
             self.rows.close(env)
         self.rows.append(range(self.n_envs), ends=(self.dones[here] > 0).tolist())
+        if self._offline and not self._warned and self.rows.ledger.head > self.rows.ledger.capacity:
+            self._warned = True
+            warnings.warn(
+                "the buffer is full, so online steps overwrite offline rows from now on: a buffer_size above "
+                f"{self.buffer_size} (offline rows plus online steps) keeps them. (Said once.)",
+                stacklevel=2,
+            )
 
     def preload(self, dataset: Mapping[str, Any], *, online: bool = False) -> Loaded:
         """Append a dataset: a dict of arrays with D4RL's keys, see `arb.buffer.dataset.check_dataset`.
@@ -121,6 +154,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         lengths = lengths[lengths > 0]
         if rows:
             places, _ = self.rows.extend(lengths, online=online)
+            self._offline += 0 if online else rows
             write(self, past, places)
             head = self.rows.ledger.head
             self.pos, self.full = head // self.n_envs % self.buffer_size, head >= capacity
@@ -139,7 +173,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
         def score_rows(rows: Ints | slice) -> Any:
             if score is None:
-                raise TypeError(f"{type(self._strategy).__name__} asks the policy: refresh needs a score")
+                raise DataError(f"{type(self._strategy).__name__} asks the policy: refresh needs a score")
             obs, action = observed(self, rows)
             return score(self._normalize_obs(obs, env), action)
 
@@ -152,7 +186,19 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self._refuse_rows_unknown()
         rows = self.rows.draw(batch_size)
         self.rows.train(rows, partial(observed, self))
-        return one_environment_wide(self)._get_samples(rows, env=env)
+        narrow = one_environment_wide(self)
+        samples = narrow._get_samples(rows, env=env)
+        if self.n_steps == 1:
+            return samples
+        path = self.rows.ledger.path(rows, self.n_steps, by_row(self.dones) > 0)
+        last, reward, steps = along(path, self._normalize_reward(by_row(self.rewards), env), self.gamma)
+        after = narrow._get_samples(last, env=env)
+        return samples._replace(
+            next_observations=after.next_observations,
+            dones=after.dones,
+            rewards=self.to_torch(reward.astype(np.float32)[:, None]),
+            discounts=self.to_torch((self.gamma**steps).astype(np.float32)[:, None]),
+        )
 
     def _refuse_rows_unknown(self) -> None:
         if self.size() * self.n_envs != len(self.rows):
@@ -186,7 +232,7 @@ class RefreshCallback(BaseCallback):
     def _init_callback(self) -> None:
         buffer = self.model.replay_buffer
         if not isinstance(buffer, ReplayBuffer):
-            raise TypeError(
+            raise DataError(
                 f"RefreshCallback needs a model with replay_buffer_class=arb.adapters.sb3.ReplayBuffer (or "
                 f"DictReplayBuffer), not {type(buffer).__name__}"
             )
@@ -208,7 +254,7 @@ class RefreshCallback(BaseCallback):
 def actor_score(model: Any, likelihood: Likelihood = "standard") -> Score:
     """How likely actions in [-1, 1] are under the actor of a model: SAC, or another with SAC's kind of actor."""
     if not hasattr(getattr(model, "actor", None), "get_action_dist_params"):
-        raise TypeError(
+        raise DataError(
             f"{type(model).__name__} has no stochastic policy, so ARB cannot ask how likely an action is under it: use "
             "SAC, or a strategy that does not ask (arb.Uniform, arb.Mixed), or give a score of your own"
         )

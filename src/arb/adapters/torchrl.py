@@ -1,6 +1,6 @@
 """ARB inside TorchRL: a sampler for its replay buffers, and the hook that refreshes it.
 
-    sampler = StrategySampler(arb.OnPolicy(temperature=0.5), seed=0)
+    sampler = StrategySampler(arb.OnPolicy(temperature="auto"), seed=0)
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100_000), sampler=sampler, batch_size=256)
     with sampler.offline():
         buffer.extend(as_collected(dataset))

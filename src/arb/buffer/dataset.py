@@ -52,7 +52,10 @@ def unwrapped(columns: Leaves) -> Obs:
 
 def single_precision(column: Array) -> Array:
     """Floats become float32, which is what networks read and wide enough for whatever comes later; the rest stays."""
-    return column.astype(np.float32) if column.dtype.kind == "f" and column.dtype != np.float32 else column
+    if column.dtype.kind != "f" or column.dtype == np.float32:
+        return column
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        return column.astype(np.float32)
 
 
 def check_dataset(dataset: Mapping[str, Any]) -> Transitions:

@@ -23,6 +23,14 @@ Ints = NDArray[np.signedinteger[Any]]
 Bools = NDArray[np.bool_]
 State = dict[str, NDArray[Any]]
 
+_KINDS = {
+    "counters": np.int64,
+    "trajectory": np.int32,
+    "open": np.int64,
+    "origin.start": np.int64,
+    "origin.online": np.bool_,
+}
+
 
 class Members(NamedTuple):
     """Rows sorted by trajectory, and by time within one: the first `steps[0]` rows belong to trajectory `slot[0]`."""
@@ -119,6 +127,25 @@ class Ledger:
         following = self.following.take(rows)
         return Successors(following, self.trajectory.take(rows), following < 0)
 
+    def path(self, rows: Ints, n: int, over: Bools) -> Ints:
+        """The rows of the next n steps of each row, one line per step, -1 from the end of its episode on.
+
+        `over` marks rows behind which an episode does not go on, although its trajectory may.
+
+        >>> ledger = Ledger(6)
+        >>> rows, slots = ledger.append([7, 7, 7, 7], online=True)
+        >>> ledger.path(np.array([0, 2]), 3, over=np.array([False, True, False, False, False, False]))
+        array([[ 0,  2],
+               [ 1,  3],
+               [-1, -1]])
+        """
+        path = np.full((n, len(rows)), -1)
+        path[0] = rows
+        for k in range(1, n):
+            here = path[k - 1]
+            path[k] = np.where((here >= 0) & ~over[here], self.following[here], -1)
+        return path
+
     def members(self, before: int | None = None) -> Members:
         """All living rows by trajectory, or those inserted before a sequence number.
 
@@ -136,6 +163,10 @@ class Ledger:
     def open(self, stream: int) -> Open | None:
         """The unfinished trajectory of a stream, if it has one."""
         return self._open.get(stream)
+
+    def opened(self, streams: Sequence[int]) -> list[Open | None]:
+        """The same for several."""
+        return list(map(self._open.get, streams))
 
     def streams(self) -> list[int]:
         """The streams with an unfinished trajectory."""
@@ -198,10 +229,10 @@ class Ledger:
         del self._open_slot[ended.slot]
         if ended.first < 0:
             heapq.heappush(self._free, ended.slot)
-        rows, row = [], ended.first
+        rows, row, following = [], ended.first, self.following.item
         while row >= 0:
             rows.append(row)
-            row = int(self.following[row])
+            row = following(row)
         return np.array(rows, np.int64)
 
     def _overwrite(self, row: int) -> None:
@@ -259,6 +290,7 @@ class Ledger:
 
         The capacity may be larger than it was, as long as nothing has been overwritten.
         """
+        _refuse({name: column.dtype for name, column in state.items()} != _KINDS, "its columns are of other kinds")
         saved, head = (int(x) for x in state["counters"][:2])
         if saved != capacity and not head <= saved <= capacity:
             raise DataError(f"the saved buffer has a capacity of {saved}, this one of {capacity}")

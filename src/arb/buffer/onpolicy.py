@@ -216,13 +216,20 @@ class OnPolicy(Sampler):
 
     def restore(self, state: State) -> None:
         """Continue with the weights of a saved sampler."""
-        if "log_weight" not in state:
+        if "members.rows" not in state:
             raise DataError("these ARB weights were saved by an earlier version: start from the dataset again")
+        members, log_weight = Members(*(state[f"members.{name}"] for name in Members._fields)), state["log_weight"]
+        n, kinds = len(log_weight), tuple(column.dtype for column in (*members, log_weight))
+        sound = len(members.slot) == len(members.steps) == n and kinds == (np.int32, np.int64, np.int64, np.float64)
+        sound = sound and int(members.steps.sum()) == len(np.unique(members.rows)) == len(members.rows)
+        sound = sound and (n == 0 or bool(members.steps.min() > 0 and log_weight.max() == 0.0))
+        if not sound or not (self.ledger.oldest if n else -1) < int(state["head"]) <= self.ledger.head:
+            raise DataError("the saved ARB weights are damaged: trajectories and rows do not match")
         self._head, self._solved = int(state["head"]), float(state["solved"])
         self._clipped = (float(state["clipped"][0]), float(state["clipped"][1]))
         self._forget()
-        if len(state["log_weight"]):
-            self._draw_from(Members(*(state[f"members.{name}"] for name in Members._fields)), state["log_weight"])
+        if len(log_weight):
+            self._draw_from(members, log_weight)
 
 
 def one_by_one(rows: Ints) -> Members:

@@ -276,7 +276,7 @@ class ReplayBuffer:
         """
         whole_number("n_step", n_step)
         with self.rows.lock:
-            batch = self.storage.take(rows.reshape(-1), self.ledger.successors, n_step, self.gamma)
+            batch = self.storage.take(rows.reshape(-1), self.ledger, n_step, self.gamma)
         return batch if rows.ndim == 1 else batch.reshape(rows.shape)
 
     def stats(self) -> dict[str, float]:
@@ -319,7 +319,7 @@ class ReplayBuffer:
                 rows = _rows_since(ledger, since)
                 count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
                 self.storage.refuse_misfit(parts.get("storage", {}), count, ledger.slots)
-                ended = self._intake.ended_in(parts["ended"])
+                ended = self._intake.ended_in(parts["ended"], parts.get("storage", {}))
                 self.rows.restore(header, parts)
                 self.storage.restore(parts.get("storage", {}), rows)
                 self._loaded, self._intake.offline, self._intake.ended = loaded, offline, ended

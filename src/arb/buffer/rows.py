@@ -213,12 +213,12 @@ class Rows:
                 stream.bit_generator.state = header["stream"]
                 draws = whole_number("draws_since_refresh", header["draws_since_refresh"] + 1) - 1
                 ledger = Ledger.from_state(self.ledger.capacity, parts["ledger"])
-                _refuse_damaged(
-                    _same(ledger.state(), _grown(parts["ledger"], self.ledger.capacity)), "its trajectories"
+                refuse_damaged(
+                    same_state(ledger.state(), _grown(parts["ledger"], self.ledger.capacity)), "its trajectories"
                 )
                 vars(self.ledger).update(vars(ledger))
                 self.sampler.restore(parts.get("sampler", {}))
-                _refuse_damaged(_same(self.sampler.state(), parts.get("sampler", {})), "its weights")
+                refuse_damaged(same_state(self.sampler.state(), parts.get("sampler", {})), "its weights")
                 self._refuse_unusable_weights()
             except Exception as wrong:
                 vars(self.ledger).update(before[0])
@@ -234,9 +234,9 @@ class Rows:
         if self.ledger.size:
             p = self.sampler.probabilities()
             usable = p.shape == (self.ledger.size,) and (p >= 0.0).all() and abs(p.sum() - 1.0) < 1e-6
-            _refuse_damaged(usable, "its probabilities")
+            refuse_damaged(usable, "its probabilities")
             drawn = self.sampler.draw(np.random.default_rng(0), (64,))
-            _refuse_damaged(((drawn >= 0) & (drawn < self.ledger.size)).all(), "its draws")
+            refuse_damaged(((drawn >= 0) & (drawn < self.ledger.size)).all(), "its draws")
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "lock"}
@@ -268,7 +268,7 @@ def whole_number(name: str, rows: Any) -> int:
     return number
 
 
-def _same(a: State, b: State) -> bool:
+def same_state(a: State, b: State) -> bool:
     """Whether two states have the same arrays, bit for bit."""
     return a.keys() == b.keys() and all(
         np.asarray(a[key]).dtype == np.asarray(b[key]).dtype
@@ -288,6 +288,7 @@ def _floats(column: Any) -> bool:
     return bool(np.asarray(column).dtype.kind == "f")
 
 
-def _refuse_damaged(sound: Any, what: str) -> None:
+def refuse_damaged(sound: Any, what: str) -> None:
+    """Raise a `DataError` unless a part of a saved buffer is sound."""
     if not sound:
         raise DataError(f"the saved buffer is damaged: {what} cannot be restored")

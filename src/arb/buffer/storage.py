@@ -7,14 +7,13 @@ special happens to its newest step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arb.buffer.dataset import Array, Leaves, Obs, unwrapped
-from arb.buffer.ledger import Ints, State, Successors
+from arb.buffer.ledger import Ints, Ledger, State, Successors
 from arb.errors import DataError, refuse_non_finite
 
 Rows = Ints | slice
@@ -65,6 +64,18 @@ def _reshaped(column: Any, shape: tuple[int, ...]) -> Any:
     return column.reshape(*shape, *column.shape[1:])
 
 
+def along(path: Ints, reward: Array, gamma: float) -> tuple[Ints, NDArray[np.float64], Ints]:
+    """Of each path as `Ledger.path` makes them: its last row, its discounted reward, and its number of steps.
+
+    >>> along(np.array([[0, 2], [1, -1]]), np.array([1.0, 4.0, 7.0]), gamma=0.5)
+    (array([1, 2]), array([3., 7.]), array([2, 1]))
+    """
+    steps = (path >= 0).sum(0)
+    discounts = gamma ** np.arange(len(path), dtype=np.float64)
+    total = discounts @ np.where(path >= 0, reward[path], 0.0)
+    return path[steps - 1, np.arange(len(steps))], total, steps
+
+
 class Storage:
     """Columns for `capacity` steps, allocated when the first step shows their shapes."""
 
@@ -72,6 +83,8 @@ class Storage:
         self.capacity = capacity
         self.columns: dict[str, Array] = {}
         self._final: Leaves = {}
+        self.vectors: tuple[Array, Array, Array] | None = None
+        """The columns of observation, action and final observation, if observations are one float vector each."""
 
     @property
     def nbytes(self) -> int:
@@ -94,6 +107,7 @@ class Storage:
             made = {name: np.zeros((self.capacity, *c.shape[1:]), c.dtype) for name, c in given.items()}
             self.columns = made | {name: np.zeros(self.capacity, dtype) for name, dtype in _PLAIN.items()}
             self._final = {key: np.zeros((0, *column.shape[1:]), column.dtype) for key, column in obs.items()}
+            self._find_vectors()
         return before, action, after
 
     def write(self, first: int, n: int, obs: Leaves, columns: dict[str, Any]) -> None:
@@ -117,18 +131,17 @@ class Storage:
                 grown = np.zeros((max(needed, len(held) * 5 // 4), *held.shape[1:]), held.dtype)
                 grown[: len(held)] = held
                 self._final[key] = held = grown
+                self._find_vectors()
             held[slots] = column
 
     def final(self, slots: Any) -> Leaves:
         """The observations that follow the newest steps of these trajectories."""
         return {key: column[slots] for key, column in self._final.items()}
 
-    def vectors(self) -> tuple[Array, Array, Array] | None:
-        """The columns of observation, action and final observation, if observations are one float vector each."""
+    def _find_vectors(self) -> None:
         obs, final = self.columns.get("obs"), self._final.get("")
-        if obs is None or final is None or obs.ndim != 2 or obs.dtype != np.float32:
-            return None
-        return obs, self.columns["action"], final
+        plain = obs is not None and final is not None and obs.ndim == 2 and obs.dtype == np.float32
+        self.vectors = (obs, self.columns["action"], final) if plain else None  # type: ignore[assignment]
 
     def observations(self, rows: Rows) -> Leaves:
         """Observations of some rows: views for a slice, copies for numbers."""
@@ -138,29 +151,19 @@ class Storage:
         """Actions of some rows: a view for a slice, a copy for numbers."""
         return self._at("action", rows)
 
-    def take(self, rows: Ints, successors: Callable[[Ints], Successors], n_step: int, gamma: float) -> Batch:
+    def take(self, rows: Ints, ledger: Ledger, n_step: int, gamma: float) -> Batch:
         """The transitions in some rows, or those over `n_step` steps from them on."""
-        after = successors(rows)
-        last = rows
-        reward = self._at("reward", rows)
-        over = self._at("terminated", rows)
-        factor: Any = 1.0
-        for k in range(1, n_step):
-            on = np.flatnonzero(~(after.final | over))
-            if k == 1:
-                last, reward, factor = last.copy(), reward.astype(np.float64), np.ones(len(rows))
-            if len(on) == 0:
-                break
-            last[on] = after.row[on]
-            factor[on] *= gamma
-            reward[on] += factor[on] * self._at("reward", last[on])
-            after, over = successors(last), self._at("terminated", last)
+        last, reward, factor = rows, self._at("reward", rows), np.float32(1.0)
+        if n_step > 1:
+            path = ledger.path(rows, n_step, self.columns["terminated"])
+            last, reward, steps = along(path, self.columns["reward"], gamma)
+            factor = gamma ** (steps - 1)
         return Batch(
             obs=unwrapped(self.observations(rows)),
             action=self.actions(rows),
             reward=reward.astype(np.float32, copy=False),
-            next_obs=unwrapped(self._next(after)),
-            discount=np.asarray(factor * np.subtract(1.0, over, dtype=np.float32), np.float32),
+            next_obs=unwrapped(self._next(ledger.successors(last))),
+            discount=(factor * ~self._at("terminated", last)).astype(np.float32, copy=False),
             return_to_go=self._at("return_to_go", rows),
         )
 
@@ -200,8 +203,8 @@ class Storage:
                 raise DataError(
                     f"{name} of the saved buffer has shape {column.shape}, where {(rows, *like[name].shape[1:])} fits"
                 )
-            if name != "return_to_go":
-                refuse_non_finite(f"{name} of the saved buffer", column)
+            known = column[column != -np.inf] if name == "return_to_go" else column
+            refuse_non_finite(f"{name} of the saved buffer", known)
         for key, column in final.items():
             held = like[_obs_key(key)]
             if column.dtype != held.dtype or column.shape[1:] != held.shape[1:] or len(column) < slots:
@@ -215,6 +218,7 @@ class Storage:
         self._final = _named(state, "final.")
         for name, column in columns.items():
             self.columns[name][rows] = column
+        self._find_vectors()
 
 
 def _named(state: State, kind: str) -> dict[str, Array]:
