@@ -129,6 +129,24 @@ def test_the_fingerprint_sees_every_bit(row: int) -> None:
     assert fingerprint(raw) != fingerprint(changed)
 
 
+def test_an_ant_that_walks_on_through_its_goal_is_one_episode() -> None:
+    """So begins D4RL's antmaze-medium-diverse-v0: terminals in a run, no end, states recorded after each step."""
+    raw = walk([67])
+    after = raw.pop("next_observations")
+    raw |= {"infos/qpos": after[:, :2], "infos/qvel": after[:, 2:], "timeouts": np.zeros(67, bool)}
+    raw["terminals"] = np.isin(np.arange(67), [64, 65, 66])
+    data = read(raw)
+    assert lengths_of(data.columns) == [67]
+    assert data.notes == ()  # and none about a column that it does not have
+    shifted = {**without(raw, "infos/qpos", "infos/qvel"), "next_observations": after}
+    assert lengths_of(read(shifted).columns) == [
+        65,
+        1,
+        1,
+    ]  # a column of its own may be a mere shift: then terminals end
+    assert "next_observations is observations shifted" in read(shifted).notes[0]
+
+
 # Genuine files.
 
 # file: rows, returns of its episodes (summed from the file's own rewards by terminals and timeouts), lengths

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arb.data.fetch import cached, fetch
+from arb.data.fetch import PERIOD_SECONDS, Pace, cached, fetch
 from arb.errors import DataError
 from arb.tasks import TASKS, Task
 
@@ -138,3 +138,41 @@ def test_a_file_that_d4rl_has_fetched_is_used(server: Server, tmp_path: Path) ->
     theirs.write_bytes(CONTENT)
     assert fetch(task) == theirs
     assert server.served == []
+
+
+@pytest.mark.parametrize(
+    "mirror",
+    ["nowhere", "ftp://host/x", "http://", "http://[::1", "http://a b/", "http://host:99999/", "file:///etc", ""],
+)
+def test_a_malformed_mirror_is_one_line_before_anything_is_fetched(cache: Path, mirror: str) -> None:
+    with pytest.raises(DataError, match="is no mirror: give the address of a folder") as caught:
+        fetch(TASKS["hopper-medium-v2"], (mirror,))
+    assert "\n" not in str(caught.value)
+    assert not cache.exists()
+
+
+def test_a_server_that_offers_another_file_does_not_spoil_what_came_before(server: Server, cache: Path) -> None:
+    task = replace(task_at(server), size=len(CONTENT) + 5)
+    cache.mkdir()
+    part = cache / f"{task.file}.part"
+    part.write_bytes(CONTENT[:1000])
+    server.ranges = False
+    with pytest.raises(DataError, match=r"it offers 3,000,000 bytes.*not the same file.*1,000 bytes are kept"):
+        fetch(task)
+    assert part.read_bytes() == CONTENT[:1000]
+
+
+def test_a_server_that_is_too_slow_is_given_up() -> None:
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    now[0] = PERIOD_SECONDS - 1
+    pace.refuse_slow(10)  # not before a period is over
+    now[0] = PERIOD_SECONDS
+    with pytest.raises(DataError, match="bytes per second, less than 10,000"):
+        pace.refuse_slow(10)
+    quick = Pace(lambda: now[0])
+    now[0] += PERIOD_SECONDS
+    quick.refuse_slow(10_000 * int(PERIOD_SECONDS))
+    now[0] += PERIOD_SECONDS
+    with pytest.raises(DataError, match="sent 0 bytes"):  # every period counts for itself
+        quick.refuse_slow(0)

@@ -94,7 +94,7 @@ def test_nearest_counts_from_the_random_return() -> None:
     assert nearest({1: 50.0, 2: 75.0, 3: 100.0}, 0.0, 0.5)[0] == 1
 
 
-@pytest.mark.parametrize("robot", ["hopper"])
+@pytest.mark.parametrize("robot", ["hopper", "walker2d", "halfcheetah"])
 def test_shipped_ladders_rise_and_say_what_made_them(robot: str) -> None:
     ladder = read_ladder(robot)
     returns = [rung.sampled for rung in ladder.rungs.values()]
@@ -105,6 +105,22 @@ def test_shipped_ladders_rise_and_say_what_made_them(robot: str) -> None:
     for name, fraction in FRACTIONS.items():  # each within an eighth of the whole way from where it should be
         reached = (ladder.rungs[name].sampled - returns[0]) / (returns[-1] - returns[0])
         assert reached == pytest.approx(fraction, abs=0.125)
+
+
+def test_the_ant_s_ladder_has_the_policy_that_walks() -> None:
+    ladder = read_ladder("ant")
+    assert ladder.env == "arb/ant-goal-v0"
+    assert ladder.rungs["100"].sampled > 3 * ladder.rungs["random"].sampled
+    assert ladder.rungs["100"].policy.mode(np.zeros(29)).shape == (8,)
+
+
+@pytest.mark.slow
+def test_the_ant_walks_through_the_umaze() -> None:
+    policy = read_ladder("ant").rungs["100"].policy
+    columns, _ = record_walks(policy, "umaze", False, 700, 1402, (0,))
+    there = np.linalg.norm(columns["infos/qpos"][:, :2] - columns["infos/goal"], axis=1) <= 0.5
+    assert there[:701].any()
+    assert there[701:].any()
 
 
 # ---- recording -------------------------------------------------------------------------------------------------------

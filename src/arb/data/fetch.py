@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import os
-import urllib.error
+import time
 import urllib.request
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from arb.data.contents import first_line
 from arb.errors import DataError
 from arb.progress import progress
 from arb.tasks import Task
 
 BLOCK = 1 << 20
 TIMEOUT_SECONDS = 30
+PERIOD_SECONDS, SLOWEST = 30.0, 10_000
+"""A server that sends fewer bytes per second than this over a whole period is given up."""
 D4RL_CACHE = Path(".d4rl") / "datasets"
 """Where D4RL itself keeps its files, below the home directory."""
 
@@ -33,7 +39,12 @@ def cached(task: Task) -> Path:
 
 
 def fetch(task: Task, mirrors: tuple[str, ...] = ()) -> Path:
-    """The file of a task, downloaded unless it is there. `mirrors` are directories of files, tried first."""
+    """The file of a task, downloaded unless it is there. `mirrors` are directories of files, tried first.
+
+    What an interrupted download brought is kept beside the file (`.part`) and continued by the next one.
+    """
+    for mirror in mirrors:
+        refuse_malformed(mirror)
     path = cached(task)
     if path.exists():
         check(path, task)
@@ -44,12 +55,26 @@ def fetch(task: Task, mirrors: tuple[str, ...] = ()) -> Path:
     for url in (*(f"{mirror.rstrip('/')}/{task.file}" for mirror in mirrors), *task.urls):
         try:
             _complete(url, part, task)
-        except (OSError, http.client.HTTPException, DataError) as problem:
-            failures.append(f"{url.split('/')[2]}: {problem}")
+        except (OSError, http.client.HTTPException, ValueError) as problem:
+            if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
+                raise DataError(f"{part}: {problem.strerror}; make room and run the command again to go on") from None
+            failures.append(f"{urlsplit(url).netloc}: {first_line(problem)}")
             continue
         part.replace(path)
         return path
-    raise DataError(f"{task.name} could not be fetched ({'; '.join(failures)}); put {task.file} at {path}")
+    kept = f"; {part.stat().st_size:,} bytes are kept, and the same command goes on" if part.exists() else ""
+    raise DataError(f"{task.name} could not be fetched ({'; '.join(failures)}{kept}); or put {task.file} at {path}")
+
+
+def refuse_malformed(mirror: str) -> None:
+    """Refuse what is not the address of a folder on a web server."""
+    try:
+        parts = urlsplit(mirror)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or any(not "!" <= letter <= "~" for letter in mirror):
+        raise DataError(f"{mirror!r} is no mirror: give the address of a folder, as https://host/folder")
 
 
 def _complete(url: str, part: Path, task: Task) -> None:
@@ -74,16 +99,36 @@ def download(url: str, part: Path, size: int, label: str) -> None:
     if have == size:
         return
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
-    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response, progress(label, size) as tell:
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
         resumed = response.status == http.client.PARTIAL_CONTENT
-        with part.open("ab" if resumed else "wb") as file:
-            while block := response.read(BLOCK):
+        if not resumed and response.length is not None and response.length != size:
+            raise DataError(f"it offers {response.length:,} bytes, {label} has {size:,}: not the same file")
+        with progress(label, size) as tell, part.open("ab" if resumed else "wb") as file:
+            pace = Pace()
+            while block := response.read1(BLOCK):
                 file.write(block)
                 tell(file.tell())
                 if file.tell() > size:
                     break
+                pace.refuse_slow(len(block))
     if part.stat().st_size < size:
         raise DataError(f"only {part.stat().st_size:,} of {size:,} bytes came; run the command again to go on")
+
+
+class Pace:
+    """Gives up on a server that sends so slowly that it might as well be gone, whatever its connection says."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._since, self._bytes = clock, clock(), 0
+
+    def refuse_slow(self, received: int) -> None:
+        """Count what came; at the end of every period, refuse if it was too little."""
+        self._bytes += received
+        seconds = self._clock() - self._since
+        if seconds >= PERIOD_SECONDS:
+            if self._bytes < SLOWEST * seconds:
+                raise DataError(f"it sent {self._bytes / seconds:,.0f} bytes per second, less than {SLOWEST:,}")
+            self._since, self._bytes = self._clock(), 0
 
 
 def check(path: Path, task: Task) -> None:
