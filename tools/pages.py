@@ -44,10 +44,10 @@ def settings_page() -> str:
     """The page of all settings."""
     from arb.algorithms import AGENTS
     from arb.runs.config import PRESETS, configure, settings_table
-    from arb.strategies import STRATEGIES
+    from arb.strategies import STRATEGIES, Replay
 
-    def rows(agent: str, *groups: str) -> Iterator[list[str]]:
-        for row in settings_table(configure(agent=agent, preset="paper")):
+    def rows(agent: str, *groups: str, strategy: str = "arb") -> Iterator[list[str]]:
+        for row in settings_table(configure(agent=agent, strategy=strategy, preset="paper")):
             if row.name.partition(".")[0] in groups:
                 yield [f"`{row.name}`", _type(row.type), _value(row.default), row.meaning]
 
@@ -82,6 +82,9 @@ def settings_page() -> str:
         table(["`--strategy`", "name", "settings it reads"], readers),
         "λ of ARB is the paper's for the agent and the task family, unless it is given.",
     ]
+    for name, strategy in STRATEGIES.items():
+        if strategy.settings is not Replay:
+            parts += [f"With `--strategy {name}`:", table(head, list(rows("iql", "replay", strategy=name))[1:])]
     for name, agent in AGENTS.items():
         parts += [f"## {agent.label}", f"With `--agent {name}`:", table(head, rows(name, "settings")), *_family(name)]
     return "\n\n".join(parts) + "\n"
