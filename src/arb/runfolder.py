@@ -147,6 +147,8 @@ class Scores(NamedTuple):
     """Pre-trained score minus the first one after online updates: positive if the switch cost something."""
     success: float | None = None
     """The share of successful episodes in the last evaluation, where the environment reports success."""
+    best_step: int = 0
+    """The online step of the best policy of all; 0 if none was better than the pre-trained one."""
 
 
 def scores_of(curves: Mapping[str, Curve]) -> Scores | None:
@@ -155,7 +157,7 @@ def scores_of(curves: Mapping[str, Curve]) -> Scores | None:
     >>> offline = Curve(np.array([0.0, 40.0]), (np.array([1.0]), np.array([8.0, 4.0])), ())
     >>> online = Curve(np.array([0.0, 20.0, 40.0]), (np.array([7.0]), np.array([5.0]), np.array([9.0])), ())
     >>> scores_of({"pretrain": offline, "online": online})
-    Scores(pretrained=6.0, last=9.0, best=9.0, drop=1.0, success=None)
+    Scores(pretrained=6.0, last=9.0, best=9.0, drop=1.0, success=None, best_step=40)
     """
     if not {"pretrain", "online"} <= curves.keys():
         return None
@@ -164,7 +166,8 @@ def scores_of(curves: Mapping[str, Curve]) -> Scores | None:
     if not len(after):
         return None
     success = None if online.successes is None else float(online.successes[-1].mean())
-    return Scores(float(before), float(after[-1]), float(after.max()), float(before - after[0]), success)
+    best_step = int(online.steps[online.steps > 0][after.argmax()]) if after.max() > before else 0
+    return Scores(float(before), float(after[-1]), float(after.max()), float(before - after[0]), success, best_step)
 
 
 class RunFolder:

@@ -80,7 +80,7 @@ def die_at(where: str, number: int) -> None:
         "update": (arb.runs.algorithm, "learn"),
         "collect": (ReplayBuffer, "add_batch"),  # between two steps in the environment
         "refresh": (ReplayBuffer, "refresh"),
-        "evaluate": (arb.runs.training, "evaluate"),
+        "evaluate": (arb.runs.training, "play"),
         "checkpoint": (arb.runs.checkpoint, "_sum"),  # files are there, the checkpoint is not complete
         "table": (arb.runfolder.Table, "add"),
         "switch": (Collector, "__init__"),

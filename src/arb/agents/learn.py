@@ -1,12 +1,13 @@
 """Many updates in one compiled call, and the score of many rows.
 
-`learn` is `jax.lax.scan` over the leading axis of the batches. The agent's buffers are donated, so the agent passed in
-is used up: continue with the one returned, or pass in a `fork`. Nothing is read back until the call ends. An update
-whose loss is not finite changes nothing, nor does any after it, so that what comes out is always the last good state.
+`learn` is `jax.lax.scan` over the leading axis of the batches, in pieces of a few dozen updates. The agent's arrays are
+donated, so the agent passed in is used up: continue with the one returned, or pass in a `fork`. An update whose loss
+is not finite changes nothing, nor does any after it, so that what comes out is always the last good state.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -45,7 +46,9 @@ class NotFiniteError(DataError, ArithmeticError):
         self.loss, self.update, self.agent, self.place = loss, update, agent, place
 
 
-def learn(agent: AnyAgent, batches: Transitions, key: Array, unroll: int = 4) -> tuple[AnyAgent, dict[str, float]]:
+def learn(
+    agent: AnyAgent, batches: Transitions, key: Array, unroll: int = 4, pause: Callable[[], None] | None = None
+) -> tuple[AnyAgent, dict[str, float]]:
     """As many updates as `batches` has on its leading axis: the new agent and the mean of each metric over the call.
 
     The agent passed in is used up; `learn(fork(agent), ...)` keeps it. A loss that is not finite raises a
@@ -56,22 +59,42 @@ def learn(agent: AnyAgent, batches: Transitions, key: Array, unroll: int = 4) ->
         batches: transitions with leading axes (updates, batch), as of `buffer.sample((updates, batch))`.
         key: chance of the whole call; equal keys and batches give equal agents.
         unroll: updates compiled into one loop body, which saves a few per cent of the time and costs time to compile.
+        pause: called between pieces of the work, a few dozen updates each; what it raises ends the call.
     """
     _refuse_misshapen(agent, batches)
     _refuse_used_up(agent)
-    agent, means, losses = _scan(agent, batches, key, unroll=min(unroll, len(batches.reward)))
-    finite = {name: np.isfinite(x) for name, x in jax.device_get(losses).items()}
-    first = {name: int(np.argmin(x)) for name, x in finite.items() if not x.all()}
+    updates = len(batches.reward)
+    keys, piece = jax.random.split(key, updates), piece_of(updates, unroll)
+    parts = []
+    for start in range(0, updates, piece):
+        if pause is not None:
+            pause()
+        some = jax.tree.map(lambda x: x[start : start + piece], (batches, keys))  # noqa: B023 - called at once
+        agent, metrics = _scan(agent, *some, unroll=min(unroll, piece))
+        parts.append(jax.device_get(metrics))
+        _refuse_not_finite(parts[-1], start, agent)
+    return agent, {name: float(np.mean([part[name] for part in parts], dtype=np.float64)) for name in parts[0]}
+
+
+def piece_of(updates: int, unroll: int = 4) -> int:
+    """Updates of one compiled call: all pieces are equally long and whole loops, so their number changes no result.
+
+    >>> piece_of(1000), piece_of(400), piece_of(60), piece_of(250)
+    (40, 40, 20, 250)
+    """
+    return max((n for n in range(unroll, 41, unroll) if updates % n == 0), default=updates)
+
+
+def _refuse_not_finite(metrics: dict[str, Any], start: int, agent: Any) -> None:
+    finite = {name: np.isfinite(x) for name, x in metrics.items() if name.endswith("_loss")}
+    first = {name: start + int(np.argmin(x)) for name, x in finite.items() if not x.all()}
     if first:
         name = min(first, key=lambda k: first[k])
         raise NotFiniteError(name, first[name], agent)
-    return agent, {name: float(x) for name, x in jax.device_get(means).items()}
 
 
 @partial(jax.jit, static_argnames="unroll", donate_argnums=0)
-def _scan(
-    agent: AnyAgent, batches: Transitions, key: Array, unroll: int
-) -> tuple[AnyAgent, dict[str, Array], dict[str, Array]]:
+def _scan(agent: AnyAgent, batches: Transitions, keys: Array, unroll: int) -> tuple[AnyAgent, dict[str, Array]]:
     def step(
         carry: tuple[AnyAgent, Array], x: tuple[Transitions, Array]
     ) -> tuple[tuple[AnyAgent, Array], dict[str, Array]]:
@@ -81,10 +104,8 @@ def _scan(
             good = good & jnp.isfinite(metrics[name]) if name.endswith("_loss") else good
         return (jax.tree.map(lambda new, old: jnp.where(good, new, old), moved, agent), good), metrics
 
-    keys = jax.random.split(key, len(batches.reward))
     (agent, _), metrics = jax.lax.scan(step, (agent, jnp.array(True)), (batches, keys), unroll=unroll)
-    losses = {k: v for k, v in metrics.items() if k.endswith("_loss")}
-    return agent, {k: jnp.mean(v) for k, v in metrics.items()}, losses
+    return agent, metrics
 
 
 def fork(agent: AnyAgent) -> AnyAgent:

@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         prog="arb run", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_subject(options)
-    options.add_argument("-o", "--out", type=Path, help="folder of the run (runs/TASK-AGENT-STRATEGY-SEED)")
+    options.add_argument("-o", "--out", type=Path, help="folder of the run (runs/TASK-AGENT-STRATEGY-PRESET-SEED)")
     options.add_argument(
         "--from", dest="source", type=Path, help="start from the pre-trained agent of another run's folder"
     )
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None:
     from arb.progress import described, live_view
     from arb.runs.config import configure
-    from arb.runs.folder import refuse_other_config
+    from arb.runs.folder import default_folder, finished, refuse_other_config
     from arb.runs.loggers import with_loggers
     from arb.runs.problem import Problem
     from arb.runs.run import run
@@ -81,14 +81,13 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
     if options.list_settings:
         print("\n".join(listed(config)))
         return
-    name = f"{Path(options.task.replace(':', '-')).stem}-{options.agent}-{options.strategy}-{options.seed}"
-    folder = options.out or Path("runs") / name
+    folder = options.out or default_folder(config, options.preset)
     if options.source and not options.source.is_dir():
         raise DataError(f"--from {options.source}: there is no such folder")
     refuse_file(folder)
     refuse_other_config(folder, config)
-    if not (folder / "DONE").exists():
-        problem = Problem.of(config)
+    if not finished(folder, config):
+        problem = Problem.of(config, audited=True)
         _announce(config, problem, folder)
         if asked_to_stop():
             raise Interrupted("stopped before the first update; run the same command to start")
@@ -102,6 +101,9 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
         f"fine-tuned  {described({'score': result.last})}; best {result.best:.1f}, "
         f"change at the offline-to-online switch {-result.drop:+.1f}"
     )
+    if result.success is not None:
+        print(f"success     {result.success:.0%} of the episodes of the last evaluation")
+    print(result.best_policy())
     print(f"picture     {folder / 'curve.png'}")
 
 
@@ -133,5 +135,7 @@ def _announce(config: Config, problem: Problem, folder: Path) -> None:
     )
     if config.replay.strategy == "top_n" and config.replay.keep >= len(problem.dataset["rewards"]):
         print("top_n keeps all of these steps, so it is the same as naive: choose a smaller replay.keep")
+    for fault in problem.faults:
+        print(f"warning: {fault} (`arb data audit` says more)", flush=True)
     if problem.unlimited:
         print(f"{problem.env} has no time limit: episodes end after {LIMIT:,} steps")

@@ -87,6 +87,11 @@ def audit(source: Source, env: str = "", columns: str = "") -> Audit:
     return Audit(name, len(data), len(borders(data.columns)[0]), (*broken, *repaired, *found, *held))
 
 
+def serious(data: Data, raw: Mapping[str, Any]) -> Iterator[str]:
+    """The faults of a dataset that was read already, in a line each."""
+    yield from (finding.text for check in CHECKS for finding in check(data, raw) if finding.level == FAULT)
+
+
 def _origin(source: Source) -> str:
     task = None if isinstance(source, Mapping) else task_of(os.fspath(source))
     return task.env if task else ""

@@ -70,10 +70,16 @@ class Collector:
         self._return = 0.0
         self._obs, _ = env.reset(seed=int(reset.generate_state(1)[0]))
 
-    def collect(self, actor: Any, buffer: ReplayBuffer, steps: int) -> list[float]:
-        """Take steps and put them into the buffer; returns the raw returns of the episodes that ended."""
+    def collect(
+        self, actor: Any, buffer: ReplayBuffer, steps: int, pause: Callable[[], None] = lambda: None
+    ) -> list[float]:
+        """Take steps and put them into the buffer; returns the raw returns of the episodes that ended.
+
+        `pause` is called before every step; what it raises ends the call.
+        """
         returns = []
         for _ in range(steps):
+            pause()
             action = np.asarray(actor.act(self._obs, self._chance))
             obs, reward, terminated, truncated, info = self.env.step(self.actions.to_env(action))
             buffer.add(self._obs, action, float(reward), obs, terminated, truncated)
@@ -108,25 +114,60 @@ def evaluate(
     episodes: int,
     seed: np.random.SeedSequence,
     width: int = 10,
+    pause: Callable[[], None] = lambda: None,
 ) -> NDArray[np.float64]:
-    """The undiscounted raw return of each episode.
+    """The undiscounted raw return of each episode; see `play`."""
+    return play(actor, make, episodes, seed, width, pause).returns
+
+
+class Played(NamedTuple):
+    """What came of some episodes."""
+
+    returns: NDArray[np.float64]
+    """The undiscounted raw return of each."""
+    successes: NDArray[np.bool_] | None
+    """Whether the environment called each a success at any step; None where it never says (`info["success"]`)."""
+
+
+def play(
+    actor: Any,
+    make: Callable[[], gymnasium.Env[Any, Any]],
+    episodes: int,
+    seed: np.random.SeedSequence,
+    width: int = 10,
+    pause: Callable[[], None] = lambda: None,
+) -> Played:
+    """Play episodes with the evaluation action of a policy.
 
     Up to `width` environments step side by side, so that the policy is asked once for all of them. Episode i starts
     from a seed of its own, whichever environment plays it; what randomness the policy has comes from one more.
+
+    Args:
+        actor: the policy, with `mode(obs, rng)` for a batch of observations.
+        make: makes an environment.
+        episodes: how many.
+        seed: of all of them.
+        width: environments side by side.
+        pause: called before every step; what it raises ends the call.
     """
     *starts, chance = (int(s.generate_state(1)[0]) for s in seed.spawn(episodes + 1))
     rng = np.random.default_rng(chance)
     envs = [make() for _ in range(min(width, episodes))]
     actions = ActionMap(envs[0].action_space)
-    returns = np.zeros(episodes)
+    returns, successes, told = np.zeros(episodes), np.zeros(episodes, bool), False
     playing = list(range(len(envs)))  # the episode each environment plays
     waiting = list(range(len(envs), episodes))
     obs = [env.reset(seed=starts[i])[0] for i, env in enumerate(envs)]
     while envs:
+        pause()
         chosen = actions.to_env(np.asarray(actor.mode(np.stack(obs), rng)))
         for i in reversed(range(len(envs))):
             obs[i], reward, terminated, truncated, info = envs[i].step(chosen[i])
             returns[playing[i]] += float(info.get("raw_reward", reward))
+            success = info.get("success", info.get("is_success"))
+            if success is not None:
+                told = True
+                successes[playing[i]] |= bool(np.all(success))
             if terminated or truncated:
                 if waiting:
                     playing[i] = waiting.pop(0)
@@ -135,4 +176,4 @@ def evaluate(
                     envs.pop(i).close()
                     playing.pop(i)
                     obs.pop(i)
-    return returns
+    return Played(returns, successes if told else None)

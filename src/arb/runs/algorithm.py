@@ -8,7 +8,7 @@ hold, or derived from the step at which the chunk starts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,7 +22,9 @@ from arb.buffer.likelihood import Likelihood
 from arb.buffer.replay import ReplayBuffer
 from arb.envs.rollout import Collector
 from arb.runs.config import Schedule
+from arb.runs.machine import Clock
 
+Pause = Callable[[], None]
 LONGEST_WARM_UP = 10
 """A warm-up is at most this part of the online steps, so that a short run learns too."""
 
@@ -39,12 +41,25 @@ class Progress(NamedTuple):
     """Of the buffer, and the mean raw return of the episodes that ended; empty while pre-training."""
 
 
-def pretrain(agent: Any, buffer: ReplayBuffer, key: jax.Array, plan: Schedule, done: int = 0) -> Iterator[Progress]:
-    """Phase 1: updates on batches drawn evenly from the dataset."""
+def pretrain(
+    agent: Any,
+    buffer: ReplayBuffer,
+    key: jax.Array,
+    plan: Schedule,
+    done: int = 0,
+    clock: Clock | None = None,
+    pause: Pause = lambda: None,
+) -> Iterator[Progress]:
+    """Phase 1: updates on batches drawn uniformly from the dataset.
+
+    `pause` is called between pieces of the work and may raise; `clock` counts the time of the parts.
+    """
+    clock = clock or Clock()
     for start in range(done, plan.pretrain, plan.updates):
         updates = min(plan.updates, plan.pretrain - start)
         place = _Place(start, "of the run (pretrain phase)")
-        agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), place)
+        with clock.part("pretrain updates"):
+            agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), place, pause)
         yield Progress(start + updates, agent, metrics, {})
 
 
@@ -56,24 +71,31 @@ def finetune(
     plan: Schedule,
     likelihood: Likelihood = "standard",
     done: int = 0,
+    clock: Clock | None = None,
+    pause: Pause = lambda: None,
 ) -> Iterator[Progress]:
     """Phase 2: collect with the current policy, refresh the weights, update; the first draw comes after a refresh.
 
-    A strategy with a warm-up collects longer before the first update.
+    A strategy with a warm-up collects longer before the first update. `pause` is called between pieces of the work and
+    may raise; `clock` counts the time of the parts.
     """
+    clock = clock or Clock()
     warm_up = min(buffer.sampler.warm_up, plan.online // LONGEST_WARM_UP)
     start = done
     while start < plan.online:
         steps = min(max(plan.collect, 0 if start else warm_up), plan.online - start)
-        returns = collector.collect(on_host(agent.actor), buffer, steps)
-        if start == 0 or (start + steps) // plan.refresh > start // plan.refresh:
-            buffer.refresh(partial(scores, agent, likelihood=likelihood), chunk=ROWS_PER_CALL)
-        if buffer.sampler.asks_critics:
-            buffer.sampler.judge(partial(_advantages, agent, buffer), buffer.draws)
+        with clock.part("collecting"):
+            returns = collector.collect(on_host(agent.actor), buffer, steps, pause)
+        with clock.part("refresh"):
+            if start == 0 or (start + steps) // plan.refresh > start // plan.refresh:
+                buffer.refresh(partial(scores, agent, likelihood=likelihood), chunk=ROWS_PER_CALL)
+            if buffer.sampler.asks_critics:
+                buffer.sampler.judge(partial(_advantages, agent, buffer), buffer.draws)
         updates = round(plan.updates * min(steps, plan.collect) / plan.collect)
         done_before = plan.pretrain + start // plan.collect * plan.updates
         place = _Place(done_before, f"of the run (online phase, after {start + steps:,} steps)")
-        agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), place)
+        with clock.part("online updates"):
+            agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), place, pause)
         collected = {"collected_return": float(np.mean(returns)) if returns else math.nan}
         start += steps
         yield Progress(start, agent, metrics, collected | buffer.stats())
@@ -97,7 +119,7 @@ class _Place(NamedTuple):
 
 
 def _update(
-    agent: Any, buffer: ReplayBuffer, updates: int, batch: int, key: jax.Array, place: _Place
+    agent: Any, buffer: ReplayBuffer, updates: int, batch: int, key: jax.Array, place: _Place, pause: Pause
 ) -> tuple[Any, dict[str, float]]:
     """Updates in one compiled call, or one by one for a strategy that learns from each; the mean of each metric."""
     total: dict[str, float] = {}
@@ -105,7 +127,7 @@ def _update(
     for first in range(0, updates, n or 1):
         rows = buffer.draw((n, batch))
         try:
-            agent, metrics = learn(agent, buffer.take(rows), jax.random.fold_in(key, first))
+            agent, metrics = learn(agent, buffer.take(rows), jax.random.fold_in(key, first), pause=pause)
         except NotFiniteError as error:
             raise place.of(error, first + error.update, error.agent) from None
         if buffer.sampler.learns:

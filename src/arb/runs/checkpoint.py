@@ -20,6 +20,7 @@ from arb.errors import DataError
 from arb.files import read_json, to_disk
 from arb.runfolder import RunFolder, Table
 from arb.runs.config import Config, deciding_leaves
+from arb.runs.machine import Logbook
 from arb.runs.problem import Problem, describe_run
 
 _SUMS = "sums.json"
@@ -103,10 +104,13 @@ class Pretrained:
         """Whether it was done before, and its files are as they were written; a damaged one is done again."""
         return intact(self.folder)
 
-    def find(self, tables: dict[str, Table], columns: Sequence[str] = ()) -> Any | None:
+    def find(self, tables: dict[str, Table], columns: Sequence[str], log: Logbook) -> Any | None:
         """The agent, with its tables copied, if it has been pre-trained before.
 
-        `columns` are those that this run has in its metrics beside those of whoever pre-trained.
+        Args:
+            tables: of the run, to be filled.
+            columns: what this run has in its metrics, perhaps more than whoever pre-trained.
+            log: of the run; the seconds of pre-training are counted in it.
         """
         if not self.there:
             return None
@@ -118,9 +122,10 @@ class Pretrained:
             more = {column: "nan" for column in columns if name == "metrics" and column not in (rows or [{}])[0]}
             if rows:  # no updates, no metrics
                 table.add(*({**row, **more} for row in rows))
+        log.clock.seconds |= RunFolder(self.folder).machine().get("parts") or {}
         return agent
 
-    def keep(self, agent: Any, tables: dict[str, Table]) -> None:
+    def keep(self, agent: Any, tables: dict[str, Table], log: Logbook) -> None:
         """Store a pre-trained agent and the tables so far; if another process was faster, its bytes are the same."""
         if self.there:
             return
@@ -131,6 +136,8 @@ class Pretrained:
             for table in tables.values():
                 if table.path.exists():  # no updates, no metrics
                     shutil.copyfile(table.path, folder / table.path.name)
+            log.write()
+            shutil.copyfile(log.path, folder / log.path.name)
 
         try:
             write_whole(self.folder, fill)

@@ -16,10 +16,11 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from arb.algorithms import agent_settings, tuned
+from arb.data import attributes_of
 from arb.errors import DataError, near
 from arb.plugins import is_plug_in
 from arb.strategies import Replay, strategy_row
-from arb.tasks import family_of
+from arb.tasks import family_of, task_of
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def configure(
     if preset not in PRESETS:
         raise DataError(f"there is no preset {preset!r}{near(preset, PRESETS)}; there are {', '.join(PRESETS)}")
     schedule, evaluation = PRESETS[preset]
-    family = family_of(task, env)
+    family = family_of(task, env or _recorded_env(task))
     row = strategy_row(strategy)
     paper = {"temperature": tuned(agent, family).temperature} if row.settings is Replay else {}
     replay = row.settings(**{"strategy": strategy, **paper, **row.defaults})
@@ -137,6 +138,11 @@ def configure(
         # The rate falls over the whole of pre-training, however long that is.
         config = with_leaf(config, "settings.policy_decay", config.schedule.pretrain)
     return config
+
+
+def _recorded_env(task: str) -> str:
+    """The environment that a file of one's own says it was recorded in; nothing for anything else."""
+    return "" if task_of(task) else str(attributes_of(task).get("env", ""))
 
 
 def with_leaf(config: Config, leaf: str, value: Any) -> Config:

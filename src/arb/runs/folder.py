@@ -1,15 +1,20 @@
-"""What a run writes into its folder beside its tables: the configuration it belongs to, and the scores it came to."""
+"""What a run claims and leaves in its folder: its name, the configuration it belongs to, the scores it came to."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from arb.errors import DataError
 from arb.files import write_text
+from arb.plugins import label_of
 from arb.runfolder import RunFolder
-from arb.runs.config import Config, flat
+from arb.runs.config import RETIRED, Config, configure, flat
+
+LENGTH = "schedule.online"
+"""The one setting that may grow: more steps continue a run."""
 
 
 class Result(NamedTuple):
@@ -24,11 +29,43 @@ class Result(NamedTuple):
     """Pre-trained score minus the first one after online updates: positive if the switch cost something."""
     success: float | None = None
     """The share of successful episodes in the last evaluation, where the environment reports success."""
+    best_step: int = 0
+    """The online step of the policy that is exported as the best; 0 if that is the pre-trained one."""
+
+    def best_policy(self) -> str:
+        """Which of the exported policies scored most, in one line.
+
+        >>> Result(Path("x"), 40.0, 80.0, 95.0, 3.0, None, 5000).best_policy()
+        'best of the evaluations: 95.0 at online step 5,000 (chosen on these evaluations; play it again to judge it)'
+        """
+        score, place = max(self.best, self.pretrained), f"at online step {self.best_step:,}"
+        place = place if self.best_step else "before fine-tuning"
+        return f"best of the evaluations: {score:.1f} {place} (chosen on these evaluations; play it again to judge it)"
 
 
 def result(folder: Path) -> Result:
     """The scores of a finished run."""
     return Result(folder, *RunFolder(folder).scores())
+
+
+def default_folder(config: Config, preset: str) -> Path:
+    """Where `arb run` keeps a run: `runs/TASK-AGENT-STRATEGY-PRESET-SEED`.
+
+    >>> default_folder(Config(task="suite:hopper-mixed"), "demo")
+    PosixPath('runs/suite-hopper-mixed-iql-arb-demo-0')
+    """
+    task = re.sub(r"\.(hdf5|h5|npz)$", "", config.task.partition("?")[0].rstrip("/").rpartition("/")[2])
+    names = (task, label_of(config.agent), label_of(config.replay.strategy), preset, config.seed)
+    return Path("runs") / "-".join(re.sub(r"[^\w.+-]+", "-", str(name)).strip("-.") for name in names)
+
+
+def finished(folder: Path, config: Config) -> bool:
+    """Whether a folder holds this very run and nothing is left to do; one that shall be longer now is not finished."""
+    place = RunFolder(folder)
+    if not place.done:
+        return False
+    refuse_other_config(folder, config)
+    return bool(place.description().config.get(LENGTH) == config.schedule.online)
 
 
 def write_config(folder: Path, config: Config, described: dict[str, Any]) -> None:
@@ -50,12 +87,19 @@ def refuse_other_data(folder: Path, config: Config, data_hash: str) -> None:
 
 
 def refuse_other_config(folder: Path, config: Config) -> None:
-    """Refuse to mix two runs in one folder, naming the first setting in which they differ."""
+    """Refuse to mix two runs in one folder, naming the first setting in which they differ.
+
+    More online steps than before continue the run. A setting that did not exist when the run began has its default.
+    """
     if not RunFolder(folder).config_file.exists():
         return
-    held, asked = RunFolder(folder).description().config, flat(config)
+    held, asked = dict(RunFolder(folder).description().config), flat(config)
+    if not asked.keys() <= held.keys():
+        default = configure(task=config.task, env=config.env, agent=config.agent, strategy=config.replay.strategy)
+        held = flat(default) | held
     for leaf in sorted(held.keys() | asked.keys()):
-        if held.get(leaf) != asked.get(leaf):
+        longer = leaf == LENGTH and isinstance(held.get(leaf), int) and held[leaf] < asked[leaf]
+        if held.get(leaf) != asked.get(leaf) and not longer and (leaf, held.get(leaf)) not in RETIRED:
             raise DataError(
                 f"{folder} holds a run with {leaf} = {held.get(leaf)!r}, not {asked.get(leaf)!r}: choose another "
                 "folder, or ask for the same to continue it"

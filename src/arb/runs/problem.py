@@ -17,7 +17,11 @@ from numpy.typing import NDArray
 from arb.algorithms import agent_class, agent_row, tuned
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Sampler
-from arb.data import Reference, fingerprint, normalised, read
+from arb.data import Reference, fingerprint, normalised
+from arb.data.audit import serious
+from arb.data.columns import finish
+from arb.data.load import read_raw
+from arb.envs.observations import flat_vector, flattened
 from arb.envs.rollout import ActionMap
 from arb.errors import DataError
 from arb.runfolder import refuse_module
@@ -58,14 +62,22 @@ class Problem:
     reference: Reference | None
     shaping: Shaping
     actions: ActionMap
+    faults: tuple[str, ...] = ()
+    """What an audit found that makes the data unsound, where one was asked for."""
 
     @classmethod
-    def of(cls, config: Config, source: str | None = None) -> Problem:
+    def of(cls, config: Config, source: str | None = None, audited: bool = False) -> Problem:
         """Load the data, find its environment, and fit the shaping.
 
-        `source` is where the data lies on this machine, if not where the configuration says.
+        Args:
+            config: the run.
+            source: where the data lies on this machine, if not where the configuration says.
+            audited: whether to look for faults in the data, which takes a moment.
         """
-        data, task = read(source or config.task), task_of(config.task)
+        raw_columns, name, attributes = read_raw(source or config.task)
+        data, task = finish(raw_columns, name, attributes), task_of(config.task)
+        faults = tuple(serious(data, raw_columns)) if audited else ()
+        del raw_columns
         env = config.env or (task.env if task else str(data.attributes.get("env", "")))
         if not config.env and not task:
             refuse_module(env, f"{config.task} was recorded in {env}, which", f"add --env {env}")
@@ -75,15 +87,18 @@ class Problem:
         made = _made(env)
         actions = ActionMap(made.action_space)
         _refuse_other_actions(config, env, "discrete" if actions.discrete else "continuous")
-        refuse_other_observations(data.columns["observations"], env, made.observation_space)
+        columns = vectors(data.columns)
+        refuse_other_observations(columns["observations"], env, made.observation_space)
+        made.close()
         rule = tuned(config.agent, family).rule
         assert rule is not None
-        shaping = fit(rule, data.columns)
-        dataset = shaping.dataset(data.columns)
+        shaping = fit(rule, columns)
+        dataset = shaping.dataset(columns)
         dataset["actions"] = agent_actions(np.asarray(dataset["actions"]), env, actions)
         reference = task.reference if task else env_reference(env)
         raw = np.asarray(data.columns["rewards"], np.float32)
-        return cls(config, dataset, raw, fingerprint(data.columns), env, family, reference, shaping, actions)
+        data_hash = fingerprint(data.columns)
+        return cls(config, dataset, raw, data_hash, env, family, reference, shaping, actions, faults)
 
     def make_env(self) -> gymnasium.Env[Any, Any]:
         """The environment as the agent sees it."""
@@ -106,6 +121,13 @@ class Problem:
     def unlimited(self) -> bool:
         """Whether the environment sets no limit to its episodes."""
         return gymnasium.spec(self.env.rpartition(":")[2]).max_episode_steps is None
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the arrays of a run: the dataset, and a buffer of it and the online steps."""
+        size = sum(np.asarray(column).nbytes for column in self.dataset.values())
+        rows = len(self.dataset["rewards"])
+        return 2 * size + size * self.config.schedule.online // max(rows, 1)
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -159,18 +181,28 @@ def versions() -> dict[str, str]:
 
 def refuse_other_observations(recorded: Any, env: str, space: gymnasium.Space[Any]) -> None:
     """Refuse observations that the environment does not give, or that no agent here can read."""
+    if isinstance(space, gymnasium.spaces.Box) and len(space.shape) > 1:
+        raise DataError(
+            f"{env} gives observations of shape {space.shape}, and the agents of `arb run` read vectors, not images: "
+            "use arb.ReplayBuffer, which stores images, in a training loop of your own (docs/buffer.md)"
+        )
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
         raise DataError(
-            f"{env} gives observations of {space}, and the agents read flat vectors: register it wrapped in "
+            f"{env} gives observations of {space}, and the agents read vectors: register it wrapped in "
             "gymnasium.wrappers.FlattenObservation, and record its data the same way"
         )
-    if isinstance(recorded, dict):
-        raise DataError(f"the data's observations are a dict of {', '.join(recorded)}, {env} gives flat vectors")
     if recorded.shape[1:] != space.shape:
         raise DataError(
             f"the data has observations of shape {recorded.shape[1:]}, {env} gives {space.shape}: "
             "was it recorded in another environment?"
         )
+
+
+def vectors(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a dataset with observations in parts joined to vectors, as the environment's are."""
+    rows = (len(columns["rewards"]),)
+    parts = [name for name in ("observations", "next_observations") if isinstance(columns.get(name), Mapping)]
+    return {**columns, **{name: flat_vector(columns[name], rows) for name in parts}}
 
 
 def agent_actions(recorded: NDArray[Any], env: str, actions: ActionMap) -> NDArray[Any]:
@@ -212,4 +244,4 @@ def _made(env: str, shaping: Shaping | None = None) -> gymnasium.Env[Any, Any]:
         made = make(env)
     except (ValueError, AttributeError) as problem:  # the latter from MuJoCo, where MUJOCO_GL names what is not there
         raise DataError(f"{problem} (`arb doctor` checks this machine)") from None
-    return made if shaping is None else Shaped(made, shaping)
+    return flattened(made) if shaping is None else Shaped(flattened(made), shaping)

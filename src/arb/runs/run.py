@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
+from arb.data import fingerprint, read
 from arb.errors import DataError
 from arb.files import locked, refuse_file, write_text
 from arb.progress import Tell
@@ -18,7 +19,8 @@ from arb.report.figures import run_picture
 from arb.runfolder import RunFolder
 from arb.runs.checkpoint import Pretrained
 from arb.runs.config import Config
-from arb.runs.folder import Result, refuse_other_config, result, write_config
+from arb.runs.folder import Result, finished, refuse_other_data, result, write_config
+from arb.runs.machine import refuse_too_little_memory
 from arb.runs.problem import Problem, describe_run
 from arb.runs.stopping import stoppable
 from arb.runs.training import Training
@@ -53,12 +55,14 @@ def run(
     """
     place = RunFolder(folder)
     refuse_file(place.path)
-    if place.done:
-        refuse_other_config(place.path, config)
+    if finished(place.path, config):
+        _refuse_changed_data(place.path, config, problem)
         return result(place.path)
     with locked(place.lock, f"another process is at work on the run in {place.path}: wait for it to end"):
         problem = problem or Problem.of(config)
+        refuse_too_little_memory(f"a run on {config.task}", problem.memory)
         write_config(place.path, config, describe_run(config, problem))
+        place.done_mark.unlink(missing_ok=True)  # of a shorter run that is continued
         shared = Pretrained(cache or (pretraining or place.path).parent / ".pretrained", config, problem)
         if pretraining is not None and not shared.there:
             raise DataError(
@@ -73,6 +77,15 @@ def run(
         place.last_good.unlink(missing_ok=True)  # of an attempt before
         place.done_mark.touch()
     return found
+
+
+def _refuse_changed_data(folder: Path, config: Config, problem: Problem | None) -> None:
+    """Refuse to return a finished run of other data; where the data is not here, there is nothing to compare."""
+    try:
+        data_hash = problem.data_hash if problem else fingerprint(read(config.task).columns)
+    except (DataError, OSError):
+        return
+    refuse_other_data(folder, config, data_hash)
 
 
 def pretrain_for(

@@ -108,11 +108,19 @@ class Shaped(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset, and shape the first observation."""
         obs, info = self.env.reset(seed=seed, options=options)
+        self._refuse_not_finite("observation", obs)
         return self.shaping.observations(obs), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step, and shape what comes back."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         raw = float(reward)
+        self._refuse_not_finite("reward", raw)
+        self._refuse_not_finite("observation", obs)
         shaped = float(self.shaping.rewards(raw))
         return self.shaping.observations(obs), shaped, terminated, truncated, {**info, "raw_reward": raw}
+
+    def _refuse_not_finite(self, what: str, value: Any) -> None:
+        if not np.isfinite(value).all():
+            name = self.spec.id if self.spec else type(self.unwrapped).__name__
+            raise DataError(f"the environment {name} returned the {what} {value}: a value is not finite; mend it there")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,14 +22,17 @@ from arb.agents.saving import save as save_agent
 from arb.algorithms import agent_class
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
-from arb.envs.rollout import Collector, evaluate
+from arb.envs.rollout import Collector, play
+from arb.errors import DataError
 from arb.files import read_json
-from arb.policy import export_policy
+from arb.plugins import is_plug_in
+from arb.policy.exported import Which, export_policy
 from arb.progress import Tell
 from arb.runfolder import RunFolder, Table
 from arb.runs.algorithm import Progress, finetune, pretrain
 from arb.runs.checkpoint import Pretrained, newest_checkpoint, write_checkpoint
 from arb.runs.config import Config
+from arb.runs.machine import Logbook
 from arb.runs.problem import Problem, key_of, stream
 from arb.runs.stopping import Interrupted
 from arb.strategies import FIGURES, strategy_row
@@ -46,6 +49,19 @@ class State:
     rows: int
     """Rows that the dataset brought into the buffer."""
     collector: Collector | None
+    best: Best | None = None
+
+
+class Best(NamedTuple):
+    """The evaluation whose policy is exported as the best: the pre-trained one, or a later one that scored more."""
+
+    score: float
+    phase: str
+    step: int
+
+
+SLOW = 4.0
+"""Seconds after which a request to stop does not wait for the end of a chunk, and every chunk is saved."""
 
 
 class Training:
@@ -58,12 +74,27 @@ class Training:
         self.pretrained = pretrained
         self.tables = {"metrics": Table(folder.metrics_file), "eval": Table(folder.eval_file)}
         self.figures = (*FIGURES, *strategy_row(config.replay.strategy).figures)
+        self.log = Logbook(folder)
+        self.clock = self.log.clock
+        self._asked: Callable[[], bool] = lambda: False
+        self._chunk_began = time.monotonic()
 
     def go(self, asked_to_stop: Callable[[], bool]) -> None:
         """Both phases, from wherever the folder stands."""
-        state = self.pretrain(asked_to_stop)
-        if state.phase == "pretrain":
-            state = self._online(state.agent)
+        with self.clock.part("other"):
+            state = self.pretrain(asked_to_stop)
+            if state.phase == "pretrain":
+                agent = state.agent
+                del state  # its buffer makes way for the next
+                state = self._online(agent)
+            assert state.collector is not None
+            with self.clock.part("online"):
+                self._finetune(state)
+            self._save(state)
+            self._export(state.agent, "last")
+        self.log.write()
+
+    def _finetune(self, state: State) -> None:
         assert state.collector is not None
         chunks = finetune(
             state.agent,
@@ -73,26 +104,33 @@ class Training:
             self.config.schedule,
             getattr(self.config.replay, "likelihood", "standard"),
             state.step,
+            self.clock,
+            self._pause,
         )
-        self._drive(state, chunks, asked_to_stop)
-        self._save(state)
-        export_policy(state.agent.actor, self.problem.shaping, self.problem.actions, self.folder.path)
+        self._drive(state, chunks)
 
     def pretrain(self, asked_to_stop: Callable[[], bool]) -> State:
         """The first phase, unless the folder or the cache is beyond it already."""
+        self._asked = asked_to_stop
         state = self._resumed() or self._started()
         if state.phase == "pretrain":
-            key = key_of(self.config.seed, "pretrain")
-            self._drive(
-                state, pretrain(state.agent, state.buffer, key, self.config.schedule, state.step), asked_to_stop
-            )
-            self.pretrained.keep(state.agent, self.tables)
+            key, plan = key_of(self.config.seed, "pretrain"), self.config.schedule
+            with self.clock.part("pretrain"):
+                self._drive(state, pretrain(state.agent, state.buffer, key, plan, state.step, self.clock, self._pause))
+                self.pretrained.keep(state.agent, self.tables, self.log)
         return state
 
-    def _drive(self, state: State, chunks: Iterator[Progress], asked_to_stop: Callable[[], bool]) -> None:
+    def _pause(self) -> None:
+        """Between two pieces of a chunk: stop at once if the chunk takes long; it is done again when resumed."""
+        if self._asked() and time.monotonic() - self._chunk_began > SLOW:
+            self.log.write()
+            raise Interrupted("stopped; the same command continues from the last checkpoint")
+
+    def _drive(self, state: State, chunks: Iterator[Progress]) -> None:
         """Let a phase run: record every chunk, evaluate when due, save now and then."""
         total = getattr(self.config.schedule, state.phase)
         every, saved = self.config.evaluation.every, time.monotonic()
+        self._chunk_began = time.monotonic()
         if state.step == 0:
             self._evaluate(state)
         for step, agent, metrics, replay in keeping_last_good(chunks, self.folder.last_good, self.config.settings):
@@ -103,32 +141,47 @@ class Training:
             if step // every > before // every or step == total:
                 figures["score"] = self._evaluate(state)
             self.tell(state.phase, step, total, figures)
-            if asked_to_stop():
+            if self._asked():
                 self._save(state)
                 raise Interrupted(f"stopped at {state.phase} step {step:,}; the same command continues from there")
-            if time.monotonic() - saved > self.save_every and step < total:
+            slow = time.monotonic() - self._chunk_began > SLOW
+            if (slow or time.monotonic() - saved > self.save_every) and step < total:
                 self._save(state)
                 saved = time.monotonic()
+            self._chunk_began = time.monotonic()
 
     def _evaluate(self, state: State) -> float:
-        seed = stream(self.config.seed, "eval", state.phase, state.step)
-        returns = evaluate(on_host(state.agent.actor), self.problem.make_env, self.config.evaluation.episodes, seed)
-        scores = self.problem.scores(returns)
+        seed, episodes = stream(self.config.seed, "eval", state.phase, state.step), self.config.evaluation.episodes
+        with self.clock.part("evaluation"):
+            actor = on_host(state.agent.actor)
+            played = play(actor, self.problem.make_env, episodes, seed, pause=self._pause)
+        scores = self.problem.scores(played.returns)
+        columns = {"return": played.returns, "score": scores}
+        if played.successes is not None and "success" in (self.tables["eval"].columns or ("success",)):
+            columns["success"] = played.successes.astype(int)
+        rows = ({name: column[i].item() for name, column in columns.items()} for i in range(episodes))
         place = {"phase": state.phase, "step": state.step}
-        self.tables["eval"].add(
-            *(
-                {**place, "episode": episode, "return": float(value), "score": float(score)}
-                for episode, (value, score) in enumerate(zip(returns, scores, strict=True))
-            )
-        )
-        return float(np.mean(scores))
+        self.tables["eval"].add(*({**place, "episode": i, **row} for i, row in enumerate(rows)))
+        mean = float(np.mean(scores))
+        if state.phase == "online" and state.step > 0 and (state.best is None or mean > state.best.score):
+            state.best = Best(mean, state.phase, state.step)
+            self._export(state.agent, "best")
+        return mean
+
+    def _export(self, agent: Any, which: Which) -> None:
+        """Write a policy that NumPy alone can play; an agent from outside may have one that cannot be written."""
+        try:
+            export_policy(agent.actor, self.problem.shaping, self.problem.actions, self.folder.path, which)
+        except DataError:
+            if not is_plug_in(self.config.agent):
+                raise
 
     # ---- starting and resuming ----------------------------------------------------------------------------------
 
     def _started(self) -> State:
         for table in self.tables.values():
             table.cut(0)
-        agent = self.pretrained.find(self.tables, [f"replay.{name}" for name in self.figures])
+        agent = self.pretrained.find(self.tables, [f"replay.{name}" for name in self.figures], self.log)
         if agent is not None:
             return self._online(agent)
         return self._offline(self.problem.new_agent(key_of(self.config.seed, "init")))
@@ -144,7 +197,13 @@ class Training:
         buffer = self.problem.new_buffer(sampler, rows + self.config.schedule.online, "online")
         loaded = buffer.load(dataset).rows
         collector = Collector(self.problem.make_env(), stream(self.config.seed, "collect"))
-        return State("online", 0, agent if begun else agent.begin_online(), buffer, loaded, collector)
+        if begun:
+            return State("online", 0, agent, buffer, loaded, collector)
+        offline = self.folder.curves()["pretrain"]
+        best = Best(float(offline.means[-1]), "pretrain", int(offline.steps[-1]))
+        for which in ("pretrained", "best"):
+            self._export(agent, which)
+        return State("online", 0, agent.begin_online(), buffer, loaded, collector, best)
 
     def _resumed(self) -> State | None:
         path = newest_checkpoint(self.folder.checkpoints)
@@ -154,6 +213,7 @@ class Training:
         agent = load_agent(path / "agent.safetensors", self.problem.settings, agent_class(self.config.agent))
         state = self._offline(agent) if saved["phase"] == "pretrain" else self._online(agent, begun=True)
         state.step = saved["step"]
+        state.best = Best(*saved["best"]) if saved.get("best") else None
         state.buffer.restore(path / "buffer.npz")
         if state.collector is not None:
             state.collector.restore(saved["collector"])
@@ -169,12 +229,15 @@ class Training:
                 "phase": state.phase,
                 "step": state.step,
                 "tables": {name: table.size for name, table in self.tables.items()},
+                "best": state.best,
                 "collector": state.collector.state() if state.collector else None,
             }
             (folder / "state.json").write_text(json.dumps(saved))
 
         done = state.step + (self.config.schedule.pretrain if state.phase == "online" else 0)
-        write_checkpoint(self.folder.checkpoints, done, fill)
+        with self.clock.part("checkpoints"):
+            write_checkpoint(self.folder.checkpoints, done, fill)
+        self.log.write()
 
 
 # ---- losses that are not finite --------------------------------------------------------------------------------------

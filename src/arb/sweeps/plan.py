@@ -13,7 +13,7 @@ from arb.errors import DataError
 from arb.files import read_json, refuse_file, write_text
 from arb.runfolder import RunFolder
 from arb.runs.config import Config, flat
-from arb.runs.folder import refuse_other_config
+from arb.runs.folder import finished, refuse_other_config
 from arb.runs.problem import Problem
 from arb.sweeps.grid import Cell
 from arb.tasks import task_of
@@ -23,7 +23,7 @@ PLAN, CACHE, LOCK = "plan.json", ".pretrained", ".lock"
 
 def done(out: Path, cell: Cell) -> bool:
     """Whether a cell's run is finished."""
-    return RunFolder(out / cell.folder).done
+    return finished(out / cell.folder, cell.config)
 
 
 # ---- folders ---------------------------------------------------------------------------------------------------------
