@@ -103,6 +103,11 @@ def test_first_weights_and_growth_of_the_greatest():
     weights = buffer.sampler.probabilities()
     assert weights[110] == pytest.approx(weights[0])  # new rows weigh the most there has been
     assert weights[0] / weights[1] == pytest.approx(80.0)
+    buffer.sampler.used(np.array([0, 1, 110]), np.array([0.1, 0.5, 0.2]))  # the greatest never falls
+    buffer.add(np.ones(2, np.float32), np.ones(1, np.float32), 0.0, np.ones(2, np.float32), terminated=True)
+    weights = buffer.sampler.probabilities()
+    assert weights[111] / weights[1] == pytest.approx(80.0)
+    assert buffer.stats()["online_priority"] == 40.0
 
 
 def test_only_drawn_rows_get_new_priorities_from_the_network_before_its_step():

@@ -97,6 +97,34 @@ def test_a_refresh_that_is_forgotten_is_called_for_once(monkeypatch):
         rows.draw(1)  # a second warning would be an error
 
 
+def test_steps_that_come_while_rows_are_scored_are_counted_as_not_weighed(monkeypatch):
+    monkeypatch.setattr("arb.buffer.rows.PATIENCE", 6)
+    rows = Rows(50, OnPolicy())
+    rows.append([0])
+
+    def score(chosen):
+        rows.append([0, 1, 2, 3])  # another thread's
+        return np.zeros(1)
+
+    rows.refresh(score, chunk=1)
+    rows.append([0])
+    rows.draw(1)  # five steps: not yet
+    rows.append([0])
+    with pytest.warns(UserWarning, match="6 steps were added without a refresh"):
+        rows.draw(1)
+
+
+def test_draws_are_counted_from_the_last_refresh():
+    rows = Rows(50, Uniform(), seed=0)
+    rows.extend([10])
+    rows.draw((3, 5))
+    rows.draw(5)
+    assert rows.stats()["replay_volume"] == pytest.approx(20 / 10)
+    rows.refresh(lambda chosen: np.zeros(50)[chosen])
+    rows.draw(5)
+    assert rows.stats()["replay_volume"] == pytest.approx(5 / 10)
+
+
 def test_a_state_of_another_strategy_is_refused():
     rows = Rows(5, Uniform())
     with pytest.raises(DataError, match=r"sampler OnPolicy\(.*\), this one has Uniform\(\)"):
