@@ -200,7 +200,8 @@ def _check_update(agent: Any, obs_dim: int, action_dim: int, seed: int) -> None:
     (after, metrics), (again, _) = (update(agent, batch, jax.random.key(seed)) for _ in range(2))
     _check_same(agent, before, "update() changed the agent it was called on")
     _check_same(after, again, "two updates with equal keys differ: take all randomness from the key")
-    assert jax.tree.structure(agent) == jax.tree.structure(after), "update() returned an agent of another structure"
+    shape_of: Any = jax.tree.structure
+    assert shape_of(agent) == shape_of(after), "update() returned an agent of another structure"
     for old, new in zip(jax.tree.leaves(agent), jax.tree.leaves(after), strict=True):
         was, is_now = (f"{array.dtype}{array.shape}" for array in (old, new))
         assert was == is_now, f"update() made an array of {was} one of {is_now}"
@@ -249,6 +250,7 @@ def _check_file(agent: Any, kind: Any) -> None:
 def _check_same(agent: Any, other: Any, problem: str) -> None:
     import jax
 
-    assert jax.tree.structure(agent) == jax.tree.structure(other), f"{problem}, already in structure"
+    shape_of: Any = jax.tree.structure
+    assert shape_of(agent) == shape_of(other), f"{problem}, already in structure"
     same = jax.tree.map(lambda x, y: np.array_equal(np.asarray(x), np.asarray(y), equal_nan=True), agent, other)
     assert all(jax.tree.leaves(same)), problem

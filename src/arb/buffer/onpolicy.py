@@ -219,8 +219,8 @@ class OnPolicy(Sampler):
         if "members.rows" not in state:
             raise DataError("these ARB weights were saved by an earlier version: start from the dataset again")
         members, log_weight = Members(*(state[f"members.{name}"] for name in Members._fields)), state["log_weight"]
-        n, kinds = len(log_weight), tuple(column.dtype for column in (*members, log_weight))
-        sound = len(members.slot) == len(members.steps) == n and kinds == (np.int32, np.int64, np.int64, np.float64)
+        n, kinds = len(log_weight), [column.dtype.name for column in (*members, log_weight)]
+        sound = len(members.slot) == len(members.steps) == n and kinds == ["int32", "int64", "int64", "float64"]
         sound = sound and int(members.steps.sum()) == len(np.unique(members.rows)) == len(members.rows)
         sound = sound and (n == 0 or bool(members.steps.min() > 0 and log_weight.max() == 0.0))
         if not sound or not (self.ledger.oldest if n else -1) < int(state["head"]) <= self.ledger.head:

@@ -1,4 +1,4 @@
-"""Which rows next: the interface of a sampler, and the two strategies that look at nothing but origin.
+"""Which rows next: the interface of a sampler, and the two samplers that need nothing but the origin of a row.
 
 A sampler sees the ledger and one number per row, never the columns. That is why the same object serves this project's
 buffer and the buffers of other libraries, which keep columns of their own.
@@ -98,9 +98,6 @@ class Sampler(ABC):
     def judge(self, advantage: Callable[[Ints], NDArray[np.floating[Any]]], rng: np.random.Generator) -> None:
         """Strategies with `asks_critics` look here at Q(s, π(s)) − Q(s, a) of any rows, under the current critics."""
 
-    def used(self, rows: Ints, weights: NDArray[np.floating[Any]]) -> None:
-        """New weights of rows that were drawn."""
-
     def report(self) -> dict[str, float]:
         """Figures about itself that a strategy adds to the buffer's statistics."""
         return {}
@@ -124,7 +121,7 @@ class Sampler(ABC):
 
 
 class Uniform(Sampler):
-    """Every row alike (the paper's Naive)."""
+    """Uniform over all rows (the paper's Naive)."""
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
         """Rows of this shape."""
@@ -155,7 +152,7 @@ class Mixed(Sampler):
         return rows
 
     def probabilities(self) -> NDArray[np.float64]:
-        """The share of each origin, spread evenly over its rows."""
+        """The share of each origin, uniform over its rows."""
         online = self.ledger.is_online(np.arange(self.ledger.size))
         share = self._offline_share_now()
         counts = np.maximum([(~online).sum(), online.sum()], 1)

@@ -82,7 +82,7 @@ class TemperatureRule:
             given = max(given * spread(log_onp, rows), float(np.abs(log_onp).max()) / RANGE) or given
         if effective_rows(log_onp / given, rows) >= target:
             return given
-        return temperature_for(log_onp, rows, target)
+        return max(given, temperature_for(log_onp, rows, target))
 
 
 def as_rows(effective: float, rows: int) -> float:
