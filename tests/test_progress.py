@@ -27,7 +27,7 @@ def test_speed_and_time_left_follow_from_two_counts():
     assert cells["speed"] == "200/s"
     assert cells["left"] == "30 s left"
     assert cells["count"] == "4,000 of 10,000"
-    assert cells["bar"] == "########------------"
+    assert cells["bar"] == "######--------"
 
 
 def test_speed_counts_from_where_this_process_began_and_anew_for_a_new_phase():
@@ -36,7 +36,7 @@ def test_speed_counts_from_where_this_process_began_and_anew_for_a_new_phase():
     assert (resumed.rate, resumed.cells()["left"]) == (0.0, "")
     resumed.update(20.0, "offline", 9_500, 10_000, {})
     assert resumed.rate == 50
-    assert resumed.cells()["figures"] == "score 3.0"  # stays between evaluations
+    assert resumed.cells()["score"] == "score 3.0"  # stays between evaluations
     resumed.update(30.0, "online", 100, 10_000, {})
     assert resumed.rate == 0
     resumed.update(31.0, "online", 10_000, 10_000, {})
@@ -52,6 +52,8 @@ def test_at_eighty_columns_count_and_time_left_stay_and_the_rest_goes_first():
     assert all(part in wide for part in ("online", "####", "4,000 of 10,000", "30 s left", "200/s", "12%"))
     assert len(normal) <= 80
     assert "4,000 of 10,000  30 s left" in normal
+    assert "score 46.1" in normal
+    assert "effective" not in normal
     assert narrow == "online  4,000 of 10,000  30 s left"
 
 

@@ -17,9 +17,9 @@ Tell = Callable[[str, int, int, dict[str, float]], None]
 EVERY_SECONDS = 20.0
 """Between two plain lines about the same row, unless there is a new score."""
 MOST_ROWS = 24
-BAR = 20
+BAR = 14
 PHASES = {"pretrain": "offline", "online": "online"}
-_COLUMNS = ("name", "bar", "count", "left", "speed", "figures")
+_COLUMNS = ("name", "bar", "count", "left", "speed", "score", "figures")
 _LEAST_NAME = 8
 
 
@@ -87,15 +87,16 @@ class Row:
             "count": f"{self.done:,} of {self.total:,}",
             "left": "" if left is None else f"{duration(left)} left",
             "speed": f"{rate:,.0f}/s" if rate > 0 else "",
-            "figures": described(self.figures),
+            "score": described({name: value for name, value in self.figures.items() if name == "score"}),
+            "figures": described({name: value for name, value in self.figures.items() if name != "score"}),
         }
 
 
 def fitted(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
     """Rows as aligned lines of at most `width` characters.
 
-    Count and time left are always kept. A long name is cut at its left, and figures, speed and bar appear only where
-    there is room for them, in this order.
+    Count and time left are always kept. A long name is cut at its left, and score, speed, bar and other figures appear
+    only where there is room for them, in this order.
     """
     if not rows:
         return []
@@ -103,7 +104,7 @@ def fitted(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
     room = width - sum(widths[column] + 2 * (widths[column] > 0) for column in ("count", "left"))
     widths["name"] = min(widths["name"], max(room, _LEAST_NAME))
     room -= widths["name"]
-    for column in ("figures", "speed", "bar"):
+    for column in ("score", "speed", "bar", "figures"):
         if widths[column] + 2 <= room:
             room -= widths[column] + 2
         else:

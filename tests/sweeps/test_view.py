@@ -18,7 +18,7 @@ def test_the_view_counts_and_says_what_happens():
     view.begins(before)
     view.told(before, "pretrain", 200, 400, {"score": 3.0})
     row = view.screen.rows[before].cells()
-    assert (row["name"], row["count"], row["figures"]) == (
+    assert (row["name"], row["count"], row["score"]) == (
         "hopper-medium-v2/iql/seed-0  offline",
         "200 of 400",
         "score 3.0",
@@ -44,5 +44,5 @@ def test_rows_show_the_runs_at_work_above_the_summary():
     view.begins(job)
     assert view.screen.text(80) == "hopper-medium-v2/iql/seed-0  starting\n0 of 1 run done"
     view.told(job, "pretrain", 100, 400, {"online_share": 0.5})
-    assert view.screen.text(80).startswith("hopper-medium-v2/iql/seed-0  offline  #####")
+    assert view.screen.text(80).startswith("hopper-medium-v2/iql/seed-0  offline  ####----------")
     assert "online" not in view.screen.text(80)  # figures of a batch are for a single run

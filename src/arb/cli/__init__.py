@@ -29,7 +29,7 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "run": Command("arb.cli.run", "train", "pre-train offline, fine-tune online"),
-    "compare": Command("arb.cli.compare", "train", "all replay strategies on one task: table, curves, page"),
+    "compare": Command("arb.cli.compare", "train", "replay strategies on one task: table, curves, page"),
     "sweep": Command("arb.cli.sweep", "train", "a grid of runs, on all cores or on Ray"),
     "reproduce": Command("arb.cli.reproduce", "train", "a table or figure of the paper"),
     "eval": Command("arb.cli.eval", "train", "evaluate a run's policy: returns, score, success, or a GIF"),

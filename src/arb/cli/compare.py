@@ -1,4 +1,4 @@
-"""Compare all replay strategies on one task, from the same pre-trained agents: table, curves and a page."""
+"""Compare replay strategies on one task, from the same pre-trained agents: table, curves and a page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arb.cli.sweep import add_working, carry_out
 
 EXAMPLES = """
 examples:
-  arb compare                                          five strategies, three seeds, on data that comes with the package
+  arb compare                                          six strategies, three seeds, on data that comes with the package
   arb compare --task hopper-medium-v2 --agent calql --preset small --seed 0-3
   arb compare --strategy naive,arb schedule.online=50000
 
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="arb compare", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_subject(options, ("strategy", "seed"), strategy=",".join(PAPER), seed="0-2")
+    add_subject(options, ("strategy", "seed"), strategy=",".join((*PAPER, "arb_auto")), seed="0-2")
     options.add_argument("-o", "--out", type=Path, help="folder of the comparison (compare/TASK-AGENT-PRESET)")
     add_working(options)
     options.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="any setting, the same for all runs")

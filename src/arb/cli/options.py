@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from arb.errors import DataError
 
-LIST = "a list A,B,C: "
-
 
 class Option(NamedTuple):
     """An option that names what to run."""
@@ -21,13 +19,12 @@ class Option(NamedTuple):
 
 def subject() -> dict[str, Option]:
     """Task, agent, strategy and seed, by their names."""
-    from arb.strategies import STRATEGIES
+    from arb.algorithms import AGENTS
 
-    strategies = "; ".join(f"{name}: {strategy.purpose}" for name, strategy in STRATEGIES.items())
     return {
         "task": Option(("-t", "--task"), "bundled:pendulum-random", "task, file or other source of offline data"),
-        "agent": Option(("-a", "--agent"), "iql", "iql, calql, pex, famo2o or sac"),
-        "strategy": Option(("-s", "--strategy"), "arb", strategies),
+        "agent": Option(("-a", "--agent"), "iql", f"{', '.join(AGENTS)}, or my_module:MyAgent"),
+        "strategy": Option(("-s", "--strategy"), "arb", "a replay strategy (see below), or my_module:MyStrategy"),
         "seed": Option(("--seed",), "0", "the seed"),
     }
 
@@ -35,18 +32,23 @@ def subject() -> dict[str, Option]:
 def add_subject(options: argparse.ArgumentParser, lists: tuple[str, ...] = (), **defaults: str) -> None:
     """Add them, and environment and preset; `lists` are those that may be lists, `defaults` differ from a run's."""
     from arb.runs.config import PRESETS
+    from arb.strategies import STRATEGIES
 
     for name, option in subject().items():
+        kind = ("a list A-B or A,B,C: " if name == "seed" else "a list A,B,C: ") if name in lists else ""
+        default = defaults.get(name, option.default)
         options.add_argument(
             *option.flags,
-            default=defaults.get(name, option.default),
+            default=default,
             type=int if name == "seed" and name not in lists else str,
-            help=("a list A-B or A,B,C: " if name == "seed" else LIST) * (name in lists) + option.help,
+            help=f"{kind}{option.help} ({default or option.default})",
         )
     options.add_argument(
         "-e", "--env", default="", help="Gymnasium id, or my_module:MyEnv-v0, for data that does not name its own"
     )
-    options.add_argument("-p", "--preset", default="demo", help=f"how much training: {', '.join(PRESETS)}")
+    options.add_argument("-p", "--preset", default="demo", help=f"how much training: {', '.join(PRESETS)} (demo)")
+    rows = "".join(f"  {name:<11} {row.purpose}\n" for name, row in STRATEGIES.items())
+    options.epilog = f"strategies:\n{rows}{options.epilog}"
 
 
 def setting(text: str) -> tuple[str, str]:
