@@ -2,18 +2,18 @@
 
 - docs/reference/settings.md, from the table of settings;
 - docs/architecture.svg, from the imports in src/arb;
-- the tables in docs/suite.md, from the ladders that ship with the package and from docs/suite.csv.
+- the tables in docs/suite.md, from the ladders that ship with the package, and from docs/suite.csv, which
+  `python benchmarks/suite.py docs/suite.csv` writes.
 
-`tests/test_docs.py` compares what is committed with what this script gives. `python tools/pages.py --sets` first makes
-the sets of the suite (about a minute each) and writes docs/suite.csv from them.
+`tests/test_docs.py` compares what is committed with what this script gives.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import csv
 import io
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -228,30 +228,7 @@ def ladder_table() -> str:
 def set_table(text: str) -> str:
     """docs/suite.csv as a table."""
     head, *rows = csv.reader(io.StringIO(text))
-    return table(head, [[f"`{row[0]}`", *row[1:]] for row in rows])
-
-
-def sets_csv(names: Iterable[str]) -> str:
-    """One line per set of the suite; sets that are not in the cache are made first."""
-    from arb.data import borders, episode_returns, load
-    from arb.tasks import SUITE, normalised
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["set", "rows", "episodes", "mean score", "standard deviation", "best score", "reach the goal"])
-    for name in names:
-        task, dataset = SUITE[name], load(name)
-        returns = episode_returns(dataset)
-        scores = normalised(returns, task.reference)
-        goal = f"{(returns > 0).mean():.0%}" if task.family == "antmaze" else ""
-        sizes = (f"{len(dataset['rewards']):,}", f"{len(borders(dataset)[0]):,}")
-        if task.family == "antmaze":
-            writer.writerow([name, *sizes, "", "", "", goal])
-        else:
-            writer.writerow(
-                [name, *sizes, f"{scores.mean():.1f}", f"{scores.std(ddof=1):.1f}", f"{scores.max():.1f}", ""]
-            )
-    return text.getvalue()
+    return table(head, [[f"`{name}`", *(f"{int(x):,}" if x.isdecimal() else x for x in rest)] for name, *rest in rows])
 
 
 def filled(page: str, name: str, content: str) -> str:
@@ -273,8 +250,6 @@ def suite_page() -> str:
 
 def pages() -> dict[Path, str]:
     """All files that this script writes."""
-    import sys
-
     sys.path.insert(0, str(ROOT))
     from tests.test_package import LAYERS
 
@@ -286,13 +261,6 @@ def pages() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--sets", nargs="*", metavar="SET", help="first make these sets, or all, and write suite.csv")
-    asked = options.parse_args()
-    if asked.sets is not None:
-        from arb.tasks import SUITE
-
-        (DOCS / "suite.csv").write_text(sets_csv(asked.sets or SUITE))
     for path, text in pages().items():
         path.write_text(text)
         print(path.relative_to(ROOT))
