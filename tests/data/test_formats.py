@@ -15,7 +15,7 @@ from arb.cli.data import main
 from arb.data import attributes_of, fingerprint, load, read
 from arb.data.convert import convert
 from arb.data.layouts import OTHER_NAMES, parse_columns, suggested
-from arb.envs import flat, flat_vector
+from arb.envs import flat_vector, flattened
 from arb.errors import DataError
 
 from .recordings import as_hdf5, as_npz, lengths_of, sound, walk, without
@@ -160,7 +160,7 @@ def test_robomimic_s_demonstrations(tmp_path: Path) -> None:
         file["mask/train"] = np.array([b"demo_0"])
     columns = load(path)
     assert set(columns["observations"]) == {"eef", "joints"}
-    np.testing.assert_array_equal(flat_vector(columns["observations"], rows=True), raw["observations"])
+    np.testing.assert_array_equal(flat_vector(columns["observations"], (72,)), raw["observations"])
     np.testing.assert_array_equal(columns["terminals"], raw["terminals"])
     assert lengths_of(columns) == [12, 9, 12, 7, 12, 8, 12]
 
@@ -266,14 +266,14 @@ class Reach(gymnasium.Env[Any, Any]):
 
 
 def test_file_and_environment_are_flattened_by_one_rule() -> None:
-    env, plain = flat(Reach()), Reach()
+    env, plain = flattened(Reach()), Reach()
     obs, _ = env.reset(seed=3)
     parts, _ = plain.reset(seed=3)
-    rows = flat_vector({name: part[None] for name, part in parts.items()}, rows=True)
+    rows = flat_vector({name: part[None] for name, part in parts.items()}, (1,))
     np.testing.assert_array_equal(obs, rows[0])
     assert obs.tolist() == [*parts["achieved_goal"], *parts["desired_goal"], *parts["observation"].reshape(-1)]
     assert env.observation_space.high.tolist() == [2, 3, 1, 1, 1, 1]
     assert env.observation_space.contains(obs)
     np.testing.assert_array_equal(obs, gymnasium.spaces.flatten(Reach.observation_space, parts))  # Gymnasium's rule too
     pendulum = gymnasium.make("Pendulum-v1")
-    assert flat(pendulum) is pendulum
+    assert flattened(pendulum) is pendulum

@@ -52,12 +52,12 @@ def episode_ends(data: Transitions, rule: Rule = "resets") -> NDArray[np.bool_]:
     else:
         if data.truncated is not None:
             ends |= data.truncated
-        ends |= _jumps(data)
+        ends |= jumps(data)
         ends |= data.terminated & ~_goes_on(data, ends)
     return ends | data.terminated if rule == "terminals" else ends
 
 
-def _jumps(data: Transitions) -> NDArray[np.bool_]:
+def jumps(data: Transitions) -> NDArray[np.bool_]:
     """Per row, whether the next row does not start where this one led to; never, where that is unknown."""
     jump = np.zeros(len(data), bool)
     if data.next_obs is not None:

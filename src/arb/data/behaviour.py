@@ -21,7 +21,7 @@ from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
 from arb.data.ladder import Policy, read_policy
 from arb.data.recording import Dataset
-from arb.envs import flat, make
+from arb.envs import flattened, make
 from arb.envs.rollout import ActionMap, Collector, evaluate
 from arb.errors import DataError
 from arb.files import read_json, write_npz, write_text
@@ -95,15 +95,19 @@ class Session:
         if self.actions.discrete:
             raise DataError(f"{plan.env} has discrete actions: SAC needs a bounded box, only 'random' does without")
         self.buffer = ReplayBuffer(LONGEST, Uniform(), seed=draw)
-        (size,) = self.collector.env.observation_space.shape or (0,)
+        shape = self.collector.env.observation_space.shape
+        if shape is None or len(shape) != 1:
+            raise DataError(
+                f"{plan.env} gives observations of shape {shape}: SAC needs vectors, only 'random' does without"
+            )
         self.key = jax.random.key(plan.seed)
-        self.agent = SAC.create(self.key, size, self.actions.size, plan.sac)
+        self.agent = SAC.create(self.key, shape[0], self.actions.size, plan.sac)
         self.step = 0
         self.history: list[tuple[int, float]] = []
 
     def make_env(self) -> Any:
         """The environment, its observations one vector."""
-        return flat(make(self.plan.env))
+        return flattened(make(self.plan.env))
 
     def advance(self) -> None:
         """Collect a chunk with the policy as it is, random before the end of the warm-up, and learn as much."""

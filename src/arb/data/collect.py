@@ -168,6 +168,6 @@ def _rollout(request: Request, step: int | None, rows: int, label: str, stage: i
 
 
 def _env(request: Request) -> Any:
-    from arb.envs import flat, make
+    from arb.envs import flattened, make
 
-    return flat(make(request.env))
+    return flattened(make(request.env))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.buffer.dataset import Transitions, check_dataset, unwrapped
-from arb.buffer.episodes import differs, episode_ends
+from arb.buffer.episodes import episode_ends, jumps
 from arb.data.starts import unknown_starts
 from arb.errors import DataError
 
@@ -97,7 +97,7 @@ def _repaired(data: Transitions, measured: bool) -> tuple[Transitions, list[str]
     flagged = np.flatnonzero((data.truncated | data.terminated)[:-1])
     if len(flagged) == 0:
         return data, notes
-    jump = differs(_rows(data.next_obs, slice(0, -1)), _rows(data.obs, slice(1, None)))
+    jump = jumps(data)[:-1]
     if not jump.any() and not measured:
         notes.append(
             f"next_observations is observations shifted by one row, also across {len(flagged)} flagged ends: not used"
@@ -128,10 +128,6 @@ def _settled(data: Transitions) -> Transitions:
         return data
     ends[np.intersect1d(open_terminals, more - 1)] = True
     return _replace(data, episode=np.concatenate([[0], np.cumsum(ends[:-1])]))
-
-
-def _rows(leaves: Mapping[str, Array], rows: slice) -> dict[str, Array]:
-    return {key: column[rows] for key, column in leaves.items()}
 
 
 def _replace(data: Transitions, **changes: Any) -> Transitions:

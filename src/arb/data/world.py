@@ -54,11 +54,11 @@ def known_world(attributes: Mapping[str, Any], env: str = "", origin: str = "") 
 def _made(env: str) -> World:
     import gymnasium
 
-    from arb.envs import flat, make
+    from arb.envs import flattened, make
 
     with warnings.catch_warnings():  # that there is a newer version of the environment is no matter here
         warnings.simplefilter("ignore")
-        made = flat(make(env))
+        made = flattened(make(env))
     seen, space = made.observation_space, made.action_space
     limit = made.spec.max_episode_steps if made.spec else None
     made.close()

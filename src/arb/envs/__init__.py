@@ -13,13 +13,13 @@ from typing import Any
 
 import gymnasium
 
-from arb.envs.flat import flat, flat_vector
 from arb.envs.locomotion import ROBOTS
 from arb.envs.maze import MAZES
+from arb.envs.observations import flat_vector, flattened
 from arb.envs.state import State, restore_state, save_state
 from arb.tasks import TASKS
 
-__all__ = ["State", "flat", "flat_vector", "make", "register", "restore_state", "save_state"]
+__all__ = ["State", "flat_vector", "flattened", "make", "register", "restore_state", "save_state"]
 
 
 LIMIT = 1000
