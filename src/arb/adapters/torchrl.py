@@ -233,7 +233,8 @@ def _observed(stored: Any) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def _lengths(ends: NDArray[np.int64]) -> NDArray[np.int64]:
     """The lengths of the trajectories whose last rows are marked; the last row of all ends one in any case."""
-    return np.diff(np.union1d(np.flatnonzero(ends), len(ends) - 1), prepend=-1)
+    last = np.append(ends[:-1] != 0, True)
+    return np.diff(np.flatnonzero(last), prepend=-1)
 
 
 def _column(columns: Any, keys: tuple[Any, ...], rows: NDArray[np.int64]) -> NDArray[np.int64] | None:

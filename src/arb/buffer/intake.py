@@ -57,7 +57,8 @@ class Intake:
         self.bounds = None if action_bounds is None else tuple(single_precision(np.asarray(b)) for b in action_bounds)
         self.jump, self.autoreset = jump, autoreset
         self.ended: dict[int, Leaves | None] = {}
-        """Where each environment ended its last episode, until it takes a step; None if that step did not move."""
+        """Where each environment ended its last episode, until it takes a step; None if that step did not move.
+        Empty where resets are disabled, as nothing has to be told apart there."""
         self.offline = 0
         """Offline rows that were loaded."""
         self._warned: set[str] = set()
@@ -132,13 +133,13 @@ class Intake:
 
     def _without_resets(self, steps: Steps) -> Steps:
         """The steps without those that are resets; if it is not known whether they are, a likely one is refused."""
-        if not self.ended or self.autoreset == "disabled":
+        if not self.ended:
             return steps
         first = [i for i, env in enumerate(steps.envs) if env in self.ended]
         if self.autoreset == "next_step":
             for i in first:
                 del self.ended[steps.envs[i]]
-            return steps.only(np.setdiff1d(np.arange(len(steps.envs)), first)) if first else steps
+            return steps.only(np.delete(np.arange(len(steps.envs)), first)) if first else steps
         for i in first:
             ended = self.ended[steps.envs[i]]
             begins = {key: column[i : i + 1] for key, column in steps.obs.items()}
@@ -169,8 +170,9 @@ class Intake:
 
     def _end(self, env: int, slot: int, obs: Leaves) -> None:
         """The step from `obs` ended its episode: remember where, and write the returns."""
-        final = self.storage.final([slot])
-        self.ended[env] = final if differs(obs, final, self.jump or 0.0)[0] else None
+        if self.autoreset != "disabled":
+            final = self.storage.final([slot])
+            self.ended[env] = final if differs(obs, final, self.jump or 0.0)[0] else None
         self._finish(env)
 
     def _finish(self, env: int) -> None:

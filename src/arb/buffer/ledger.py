@@ -154,11 +154,14 @@ class Ledger:
         >>> ledger.members().rows, ledger.members().steps
         (array([0, 2, 4, 1, 3], dtype=int32), array([3, 2]))
         """
-        rows = np.arange(self.oldest, self.head if before is None else before) % self.capacity
-        slot = self.trajectory[rows]
+        stretch = self.rows_between(self.oldest, self.head if before is None else before)
+        rows = np.arange(self.capacity, dtype=np.int32)[stretch]
+        slot = self.trajectory[stretch]
         steps = np.bincount(slot, minlength=self.slots)
         living = np.flatnonzero(steps)
-        return Members(rows[np.argsort(slot, kind="stable")].astype(np.int32), living, steps[living])
+        if len(slot) and (slot[1:] < slot[:-1]).any():  # whole trajectories that were loaded lie in order
+            rows = rows[np.argsort(slot, kind="stable")]
+        return Members(rows, living, steps[living])
 
     def open(self, stream: int) -> Open | None:
         """The unfinished trajectory of a stream, if it has one."""
@@ -322,8 +325,9 @@ class Ledger:
             living = at < len(slot) and slot[at] == number
             first, newest = (rows[last[at] - steps[at] + 1], rows[last[at]]) if living else (-1, -1)
             self._open[stream] = self._open_slot[number] = Open(number, int(first), int(newest))
-        used = np.union1d(slot, opened[:, 1])
-        self._free = np.setdiff1d(np.arange(self.slots), used).tolist()  # sorted, and so a heap
+        free = np.ones(self.slots, bool)
+        free[slot] = free[opened[:, 1]] = False
+        self._free = np.flatnonzero(free).tolist()  # sorted, and so a heap
         self._latest = bool(self._origin_online[-1]) if len(self._origin_online) else None
 
 

@@ -221,7 +221,8 @@ class OnPolicy(Sampler):
         members, log_weight = Members(*(state[f"members.{name}"] for name in Members._fields)), state["log_weight"]
         n, kinds = len(log_weight), [column.dtype.name for column in (*members, log_weight)]
         sound = len(members.slot) == len(members.steps) == n and kinds == ["int32", "int64", "int64", "float64"]
-        sound = sound and int(members.steps.sum()) == len(np.unique(members.rows)) == len(members.rows)
+        sound = sound and int(members.steps.sum()) == len(members.rows)
+        sound = sound and bool(np.bincount(members.rows, minlength=1).max() <= 1)
         sound = sound and (n == 0 or bool(members.steps.min() > 0 and log_weight.max() == 0.0))
         if not sound or not (self.ledger.oldest if n else -1) < int(state["head"]) <= self.ledger.head:
             raise DataError("the saved ARB weights are damaged: trajectories and rows do not match")

@@ -315,13 +315,16 @@ class ReplayBuffer:
             with self.rows.lock:
                 self._refuse_other_maker(header)
                 since, (loaded, offline) = header["since"], header["loaded"]
-                ledger = Ledger.from_state(self.capacity, parts["ledger"])
-                rows = _rows_since(ledger, since)
-                count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-                self.storage.refuse_misfit(parts.get("storage", {}), count, ledger.slots)
-                ended = self._intake.ended_in(parts["ended"], parts.get("storage", {}))
-                self.rows.restore(header, parts)
-                self.storage.restore(parts.get("storage", {}), rows)
+                state = parts.get("storage", {})
+                ended = self._intake.ended_in(parts["ended"], state)
+
+                def check(ledger: Ledger) -> None:
+                    rows = _rows_since(ledger, since)
+                    count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+                    self.storage.refuse_misfit(state, count, ledger.slots)
+
+                self.rows.restore(header, parts, check)
+                self.storage.restore(state, _rows_since(self.ledger, since))
                 self._loaded, self._intake.offline, self._intake.ended = loaded, offline, ended
         except DataError as problem:
             raise DataError(f"{path}: {problem}") from None

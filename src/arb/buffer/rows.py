@@ -198,11 +198,13 @@ class Rows:
             }
             return header, {"ledger": self.ledger.state(), "sampler": self.sampler.state()}
 
-    def restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
+    def restore(
+        self, header: dict[str, Any], parts: dict[str, State], check: Callable[[Ledger], None] = lambda _: None
+    ) -> None:
         """Continue as the rows whose state this is: the next draws are the ones they would have made.
 
         A state of another strategy, of other settings, or one that no rows ever had is refused with a `DataError`,
-        and nothing has changed.
+        and nothing has changed; so is one whose ledger the caller's `check` refuses.
         """
         if header["sampler"] != repr(self.sampler):
             raise DataError(f"what was saved has the sampler {header['sampler']}, this one has {self.sampler!r}")
@@ -216,6 +218,7 @@ class Rows:
                 refuse_damaged(
                     same_state(ledger.state(), _grown(parts["ledger"], self.ledger.capacity)), "its trajectories"
                 )
+                check(ledger)
                 vars(self.ledger).update(vars(ledger))
                 self.sampler.restore(parts.get("sampler", {}))
                 refuse_damaged(same_state(self.sampler.state(), parts.get("sampler", {})), "its weights")
