@@ -37,6 +37,17 @@ def test_a_jump_ends_a_trajectory():
     assert ends(data) == [4, 9]
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 3, 100])
+@pytest.mark.parametrize("at", [0, 1, 2, 8])
+def test_a_jump_is_found_wherever_it_is(at, chunk, monkeypatch):
+    monkeypatch.setattr("arb.buffer.episodes._CHUNK", chunk)
+    data = walk(0.0, length=10)
+    data["next_observations"] = np.vstack([data["observations"][1:], [[9.0, 9.0]]])
+    data["next_observations"][at] += 0.05
+    del data["timeouts"]
+    assert ends(data) == [at, 9]
+
+
 def test_terminals_end_trajectories_when_nothing_shows_otherwise():
     data = walk(0.0, 10.0)
     del data["timeouts"]

@@ -6,6 +6,9 @@ counts insertions and is never reused; the rows alive are the last `size` of the
 A trajectory is a linked list of rows: each row knows its trajectory and the row of the next step, four bytes each. Rows
 are overwritten in the order in which they came, so the row that makes way is always the first living one of its
 trajectory, and a trajectory vanishes with its last row. No scan looks for borders or for what is dead.
+
+(An earlier version kept trajectories as arithmetic progressions of rows, chained where environments took turns out of
+order. That saved 4 of Hopper's 73 bytes per row and a tenth of the time of a batch of 256, and nobody could change it.)
 """
 
 from __future__ import annotations

@@ -125,7 +125,10 @@ class OnPolicy(Sampler):
 
     def _sequence(self, rows: Ints) -> Ints:
         """The sequence numbers that rows had when they were weighed."""
-        return self._head - 1 - (self._head - 1 - rows.astype(np.int64)) % self.ledger.capacity
+        rows = rows.astype(np.int64)
+        if self._head <= self.ledger.capacity:
+            return rows
+        return self._head - 1 - (self._head - 1 - rows) % self.ledger.capacity
 
     def _draw_from(self, members: Members, log_weight: NDArray[np.float64]) -> None:
         """Make a table of these trajectories (or single rows), every row of which has its trajectory's weight."""

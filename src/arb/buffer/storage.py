@@ -168,8 +168,8 @@ class Storage:
         )
 
     def _next(self, after: Successors) -> Leaves:
-        next_obs = self.observations(np.where(after.final, 0, after.row))
         final = np.flatnonzero(after.final)
+        next_obs = self.observations(after.row)  # of row -1 where there is none, and replaced
         if len(final):
             for key, column in self.final(after.slot[final]).items():
                 next_obs[key][final] = column
