@@ -277,3 +277,21 @@ def test_file_and_environment_are_flattened_by_one_rule() -> None:
     np.testing.assert_array_equal(obs, gymnasium.spaces.flatten(Reach.observation_space, parts))  # Gymnasium's rule too
     pendulum = gymnasium.make("Pendulum-v1")
     assert flattened(pendulum) is pendulum
+
+
+def test_a_run_reads_the_mapping_that_its_task_carries_also_from_a_copy(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    from arb.cli.run import parser
+    from arb.data.load import locate
+    from arb.runs.config import configure
+    from arb.runs.problem import Problem
+
+    raw = {**sound(), "actions": sound()["actions"][:, :1]}
+    path, copy = as_npz(tmp_path / "x.npz", renamed(raw)), as_npz(tmp_path / "copy.npz", renamed(raw))
+    columns = ",".join(f"{ours}={theirs}" for ours, theirs in ROBOT.items())
+    assert parser().parse_args(["--task", str(path), "--columns", columns]).columns == columns
+    config = configure(task=f"{path}?{columns}", env="Pendulum-v1")
+    assert locate(config.task) == ("npz", str(path))
+    here, there = Problem.of(config), Problem.of(config, str(copy))
+    assert len(here.dataset["rewards"]) == 72
+    assert here.data_hash == there.data_hash

@@ -52,6 +52,12 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--from", dest="source", type=Path, help="start from the pre-trained agent of another run's folder"
     )
+    options.add_argument(
+        "--columns",
+        default="",
+        metavar="A=B,...",
+        help="names in the task's file, e.g. observations=state,actions=command",
+    )
     options.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events into the folder")
     options.add_argument("--wandb", metavar="PROJECT", help="also log to Weights & Biases")
     options.add_argument(
@@ -70,7 +76,7 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
     from arb.runs.run import run
 
     config = configure(
-        task=options.task,
+        task=f"{options.task}?{options.columns}" if options.columns else options.task,
         env=options.env,
         agent=options.agent,
         strategy=options.strategy,

@@ -162,8 +162,8 @@ class Session:
         """The first steps of the run as a dataset."""
         rows = np.arange(min(until, self.step))
         batch = self.buffer.take(rows)
-        run = self.buffer.ledger.run[rows]
-        ends = np.append(run[1:] != run[:-1], True)  # the recording stops at the last row
+        ends = self.buffer.ledger.following[rows] < 0
+        ends[-1] = True  # the recording stops here
         ended = batch.discount == 0
         return {
             "observations": batch.obs,

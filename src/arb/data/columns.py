@@ -73,8 +73,8 @@ def state_after(raw: Mapping[str, Any]) -> Array | None:
     """
     if not isinstance(raw, Mapping) or raw.get("next_observations") is not None:
         return None
-    obs, *parts = (raw.get(name) for name in ("observations", "infos/qpos", "infos/qvel"))
-    if any(not isinstance(part, np.ndarray) or part.ndim != 2 for part in (obs, *parts)):
+    obs, *parts = (np.asarray(raw.get(name)) for name in ("observations", "infos/qpos", "infos/qvel"))
+    if any(part.ndim != 2 for part in (obs, *parts)):
         return None
     if (
         any(len(part) != len(obs) for part in parts)
@@ -82,7 +82,7 @@ def state_after(raw: Mapping[str, Any]) -> Array | None:
         or sum(part.shape[1] for part in parts) != obs.shape[1]
     ):
         return None
-    after = np.concatenate(parts, 1)
+    after: Array = np.concatenate(parts, 1)
     return after if (after[:-1] == obs[1:]).all(1).mean() > 0.9 else None
 
 

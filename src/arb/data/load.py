@@ -46,8 +46,8 @@ def read_raw(source: Source, columns: str = "") -> tuple[Mapping[str, Any], str,
     """The columns as they stand in the file, unchecked, with the name of the source and its attributes."""
     if isinstance(source, Mapping):
         return source, "dataset", {}
-    place, more = split_columns(os.fspath(source))
-    kind, path = locate(place)
+    source, more = split_columns(os.fspath(source))
+    kind, path = locate(source)
     if kind == "minari":
         from arb.data.minari import read_minari
 
@@ -62,7 +62,7 @@ def attributes_of(source: Source) -> dict[str, Any]:
     if isinstance(source, Mapping):
         return {}
     try:
-        kind, path = locate(split_columns(os.fspath(source))[0], make=False)
+        kind, path = locate(os.fspath(source), make=False)
         if kind not in ("hdf5", "npz"):
             return {}
         with _opened(kind, Path(path)) as contents:
@@ -106,6 +106,7 @@ def locate(source: str, make: bool = True) -> tuple[str, str]:
 
     A set of the suite is made if it is not there, unless `make` is false: then it is refused.
     """
+    source, _ = split_columns(source)
     kind, colon, rest = source.partition(":")
     if colon and kind in ("hdf5", "npz", "csv", "lerobot", "minari"):
         return kind, rest

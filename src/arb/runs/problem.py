@@ -20,7 +20,7 @@ from arb.buffer.samplers import Sampler
 from arb.data import Reference, fingerprint, normalised
 from arb.data.audit import serious
 from arb.data.columns import finish
-from arb.data.load import read_raw
+from arb.data.load import read_raw, split_columns
 from arb.envs.observations import flat_vector, flattened
 from arb.envs.rollout import ActionMap
 from arb.errors import DataError
@@ -74,7 +74,7 @@ class Problem:
             source: where the data lies on this machine, if not where the configuration says.
             audited: whether to look for faults in the data, which takes a moment.
         """
-        raw_columns, name, attributes = read_raw(source or config.task)
+        raw_columns, name, attributes = read_raw(source or config.task, split_columns(config.task)[1])
         data, task = finish(raw_columns, name, attributes), task_of(config.task)
         faults = tuple(serious(data, raw_columns)) if audited else ()
         del raw_columns
