@@ -102,7 +102,7 @@ def effective_rows(log_weight: Floats, rows: Ints) -> float:
     """
     weight = np.exp(log_weight - log_weight.max())
     mass = rows * weight
-    return float(mass.sum() ** 2 / (mass @ weight))
+    return float(mass.sum() ** 2 / (mass * weight).sum())  # sums, as a product of BLAS depends on its threads
 
 
 def temperature_for(log_onp: Floats, rows: Ints, target: float) -> float:
