@@ -159,7 +159,7 @@ def test_ring_wraps_as_the_host_does(episodes):
             if step % 90 == 89:
                 buffer.clip_episode(bool(step % 2))
     assert sorted(place(host, i) for i in range(500)) == sorted(place(ours, i) for i in range(500))
-    index = ours.rows.ledger.trajectory_index()[0][ours.rows.ledger.run[:500]]
+    index = ours.rows.ledger.trajectory[:500]
     pairs = {(i, id(ours.buffer[row][0])) for row, i in enumerate(index.tolist())}
     assert len(pairs) == len({i for i, _ in pairs}) == len(ours.episodes) == len(host.episodes)
     ours.refresh(make_algo())

@@ -217,7 +217,7 @@ def test_checkpoint_keeps_the_weights(past, tmp_path, way, strategy):
     more = next(iter(make_collector(actor, 100, seed=1)))  # a new collector counts from 0 again
     other.extend(more)
     restored.refresh(actor, other)
-    trajectories = restored.rows.ledger.trajectory_index()[0][restored.rows.ledger.run[:900]]
+    trajectories = restored.rows.ledger.trajectory[:900].tolist()
     assert not set(trajectories[800:]) & set(trajectories[:800])
 
 
@@ -226,8 +226,8 @@ def test_state_is_a_copy(past):
     state = sampler.state_dict()
     other, _ = make_buffer(None)
     other.load_state_dict(state)
-    state["ledger/run"].fill_(0)
-    np.testing.assert_array_equal(other.rows.ledger.run[:600], sampler.rows.ledger.run[:600])
+    state["ledger/trajectory"].fill_(0)
+    np.testing.assert_array_equal(other.rows.ledger.trajectory[:600], sampler.rows.ledger.trajectory[:600])
 
 
 def test_trainer_refreshes_and_resumes(past, tmp_path):

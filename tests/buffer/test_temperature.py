@@ -132,6 +132,10 @@ def test_a_floor_changes_nothing_above_it_and_holds_below(given_values, temperat
         assert effective_rows(log_onp / solved, rows) == pytest.approx(floor, rel=1e-6)
 
 
+def test_a_floor_that_is_just_met_changes_nothing():
+    assert TemperatureRule(0.5, least_effective=1.0).solve(np.zeros(3), np.ones(3, int)) == 0.5
+
+
 def test_sizes_up_to_one_are_shares():
     assert [as_rows(size, 200) for size in (0.25, 1, 1.0, 50, 500)] == [50.0, 200.0, 200.0, 50.0, 200.0]
 
