@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import arb
 from arb.data import DataWarning, borders, episode_returns, fingerprint, load, read
-from arb.data.columns import finish
-from arb.data.starts import unknown_starts, widening
+from arb.data.columns import finish, unknown_starts, widening
 from arb.errors import DataError
 
 from .recordings import lengths_of, walk, without

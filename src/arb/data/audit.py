@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from arb.buffer.dataset import leaves
 from arb.buffer.episodes import differs
-from arb.data.columns import Data, borders, finish
+from arb.data.columns import Data, borders, finish, unknown_starts
 from arb.data.load import Source, read_raw
-from arb.data.starts import unknown_starts
 from arb.data.world import Bounds, World, known_world
 from arb.errors import DataError
 from arb.tasks import task_of
