@@ -2,6 +2,7 @@
 
     pip install -e '.[test]'
     taskset -c 0 python benchmarks/cycle.py --rows 1e6 2e6
+    python benchmarks/cycle.py --quick                      a short cycle over 5,000 rows: does it run, not how fast
 
 Against the same cycle the way the paper's release goes about it: acting through eager PyTorch, borders of episodes
 found by a Python loop over all rows, one forward pass over all of them at once, `numpy.random.choice` with `p` for
@@ -16,6 +17,7 @@ import argparse
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import gymnasium
 import jax
@@ -31,10 +33,19 @@ from arb.buffer.samplers import Sampler, Uniform
 from arb.envs.rollout import Collector
 from interleaved import table
 from rivals import TorchIQL
-from updates import forward, iql_work, matrix_rate
+from updates import matrix_rate, work
 
-STEPS, UPDATES, BATCH, EPISODE, OBS, ACTION = 1000, 1000, 256, 500, 11, 3
+BATCH, EPISODE, OBS, ACTION = 256, 500, 11, 3
 Parts = dict[str, float]
+
+
+class Cycle(NamedTuple):
+    """How much there is of everything in one cycle; the paper's, unless it must be quick."""
+
+    steps: int = 1000
+    updates: int = 1000
+    trials: int = 60
+    """Updates of the eager rival that are timed, to be multiplied up."""
 
 
 def dataset(rows: int) -> dict[str, np.ndarray]:
@@ -47,9 +58,9 @@ def dataset(rows: int) -> dict[str, np.ndarray]:
     }
 
 
-def ours(data: dict[str, np.ndarray], sampler: Sampler, cycles: int) -> Callable[[], Parts]:
+def ours(data: dict[str, np.ndarray], sampler: Sampler, cycles: int, size: Cycle) -> Callable[[], Parts]:
     """A function that runs one cycle and returns the seconds of each part."""
-    buffer = ReplayBuffer(len(data["rewards"]) + cycles * STEPS, sampler, seed=0)
+    buffer = ReplayBuffer(len(data["rewards"]) + cycles * size.steps, sampler, seed=0)
     buffer.load(data)
     agent = IQL.create(jax.random.key(0), OBS, ACTION)
     collector = Collector(gymnasium.make("arb/hopper-v2"), np.random.SeedSequence(0))
@@ -57,11 +68,11 @@ def ours(data: dict[str, np.ndarray], sampler: Sampler, cycles: int) -> Callable
     def cycle() -> Parts:
         nonlocal agent
         marks = [time.perf_counter()]
-        collector.collect(on_host(agent.actor), buffer, STEPS)
+        collector.collect(on_host(agent.actor), buffer, size.steps)
         marks.append(time.perf_counter())
         buffer.refresh(partial(scores, agent), chunk=ROWS_PER_CALL)
         marks.append(time.perf_counter())
-        batches = buffer.sample((UPDATES, BATCH))
+        batches = buffer.sample((size.updates, BATCH))
         marks.append(time.perf_counter())
         agent, _ = learn(agent, batches, jax.random.key(0))
         marks.append(time.perf_counter())
@@ -70,7 +81,7 @@ def ours(data: dict[str, np.ndarray], sampler: Sampler, cycles: int) -> Callable
     return cycle
 
 
-def release(data: dict[str, np.ndarray]) -> Callable[[], Parts]:
+def release(data: dict[str, np.ndarray], size: Cycle) -> Callable[[], Parts]:
     """The same parts the release's way."""
     rows = len(data["rewards"])
     rival = TorchIQL(OBS, ACTION)
@@ -109,18 +120,19 @@ def release(data: dict[str, np.ndarray]) -> Callable[[], Parts]:
     batch = [torch.randn(BATCH, n) if n > 1 else torch.randn(BATCH) for n in (OBS, ACTION, 1, OBS, 1, 1)]
     part = min(rows, 100_000)
     return lambda: {
-        "collect": STEPS * timed(step, 200),
+        "collect": size.steps * timed(step, min(size.steps, 200)),
         "refresh": timed(partial(scan, part), 1) * rows / part + timed(forward, 1),
-        "draw": UPDATES * timed(draw, 10),
-        "update": UPDATES * timed(lambda: rival.update(*batch), 60),
+        "draw": size.updates * timed(draw, 10),
+        "update": size.updates * timed(lambda: rival.update(*batch), size.trials),
     }
 
 
-def at_the_limit(rows: int) -> Parts:
+def at_the_limit(rows: int, size: Cycle) -> Parts:
     """ARB's cycle if only its matrix products took time."""
     rate = matrix_rate()
-    refresh = forward(rows, OBS, 256, 256, ACTION) / rate
-    return {"collect": 0.0, "refresh": refresh, "draw": 0.0, "update": UPDATES * iql_work() / rate}
+    refresh = 2.0 * rows * (OBS * 256 + 256 * 256 + 256 * ACTION) / rate
+    update = work(IQL.create(jax.random.key(0), OBS, ACTION)) / rate
+    return {"collect": 0.0, "refresh": refresh, "draw": 0.0, "update": size.updates * update}
 
 
 def timed(run: Callable[[], object], times: int) -> float:
@@ -135,17 +147,19 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rows", type=float, nargs="+", default=[1e6, 2e6])
     options.add_argument("--cycles", type=int, default=2)
+    options.add_argument("--quick", action="store_true", help="one short cycle over 5,000 rows")
     chosen = options.parse_args()
     torch.set_num_threads(1)
-    for rows in (int(n) for n in chosen.rows):
+    size = Cycle(20, 4, 2) if chosen.quick else Cycle()
+    for rows in (int(n) for n in ([5e3] if chosen.quick else chosen.rows)):
         data = dataset(rows)
-        turns = chosen.cycles + 1  # the first compiles and does not count
+        turns = (1 if chosen.quick else chosen.cycles) + 1  # the first compiles and does not count
         variants = {
-            "the release's way": release(data),
-            "naive": ours(data, Uniform(), turns),
-            "ARB": ours(data, OnPolicy(0.5), turns),
-            "ARB auto": ours(data, OnPolicy("auto"), turns),
-            "ARB's matrix products": partial(at_the_limit, rows),
+            "the release's way": release(data, size),
+            "naive": ours(data, Uniform(), turns, size),
+            "ARB": ours(data, OnPolicy(0.5), turns, size),
+            "ARB auto": ours(data, OnPolicy("auto"), turns, size),
+            "ARB's matrix products": partial(at_the_limit, rows, size),
         }
         seen = [{name: run() for name, run in variants.items()} for _ in range(turns)][1:]
         found = {

@@ -1,7 +1,8 @@
 """Do the agents learn? Two tables of evaluation returns.
 
     python benchmarks/learning.py offline      IQL against behaviour cloning on Hopper data
-    python benchmarks/learning.py online       four agents, offline then online with ARB, on Pendulum
+    python benchmarks/learning.py online       five agents, offline then online with ARB, on Pendulum
+    python benchmarks/learning.py online --quick
 
 Both train as `arb run` does and print what evaluation episodes return, never training ones.
 """
@@ -22,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from arb.agents import IQL, PEX, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, on_host
+from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, SACConfig, on_host
 from arb.agents.agent import constant, pytree
 from arb.agents.iql import policy_rate, weighted_likelihood_loss
 from arb.agents.nets import AdamState, adam, descend
@@ -128,7 +129,7 @@ def offline(
         yield name, learner, seed, cells
 
 
-# Online: four agents on Pendulum -------------------------------------------------------------------------------------
+# Online: five agents on Pendulum -------------------------------------------------------------------------------------
 SMALL = (64, 64)
 AGENTS: dict[str, tuple[Any, Any, float, float]] = {
     "IQL": (IQL, IQLConfig(hidden=SMALL), 0.5, 0.1),
@@ -140,6 +141,7 @@ AGENTS: dict[str, tuple[Any, Any, float, float]] = {
         5.0,
         1.0,
     ),
+    "SAC": (SAC, SACConfig(hidden=SMALL, layer_norm=True), 5.0, 1.0),
 }
 """Agent, configuration, ARB's temperature, and the scale of rewards: β, κ and the conservative term depend on it."""
 
@@ -210,7 +212,10 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--quick", action="store_true", help="IQL alone, a few updates: does it run, not does it learn")
     given = parser.parse_args()
+    if given.quick:
+        given.agents, given.learners, given.updates, given.steps, given.episodes = ["IQL"], ["iql"], 50, 200, 1
     if given.part == "online":
         online(given.agents, given.updates or 20_000, given.steps, given.seeds, given.episodes)
     elif not given.data.is_dir():

@@ -63,7 +63,10 @@ def main() -> None:
     options.add_argument("--rows", type=float, nargs="+", default=[1e4, 1e5])
     options.add_argument("--steps", type=int, default=1000)
     options.add_argument("--turns", type=int, default=5)
+    options.add_argument("--quick", action="store_true", help="1e3 rows, 20 steps, one turn")
     chosen = options.parse_args()
+    if chosen.quick:
+        chosen.rows, chosen.steps, chosen.turns = [1e3], 20, 1
     torch.set_num_threads(1)
     for rows in (int(n) for n in chosen.rows):
         rivals = {

@@ -1,6 +1,7 @@
 """Updates per second of every agent, against eager PyTorch in the usual style and against the machine's limit.
 
     taskset -c 0 python benchmarks/updates.py            one core; all variants interleaved, several rounds
+    python benchmarks/updates.py --quick                 IQL alone, in seconds: does it run, not how fast
 
 "Eager PyTorch" is what most research code does: modules, one Adam per network, a step at a time, `.item()` for the log.
 The limit is the time in which the machine's best library multiplies 256 x 256 float32 matrices for as many operations
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from arb.agents import IQL, PEX, CalQL, FamO2O, learn
+from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, IQLConfig, learn
 from arb.algorithms import agent_settings
 from arb.buffer.storage import Batch
 from arb.tasks import FAMILIES
@@ -123,15 +124,20 @@ class Variant(NamedTuple):
 
 
 def variants(some: int, few: int) -> Iterator[Variant]:
+    """Everything that is timed; updates per round of the quick agents and of Cal-QL."""
     key, antmaze = jax.random.key(0), agent_settings("calql", FAMILIES["antmaze"])
     yield Variant("eager PyTorch IQL", eager(TorchIQL(OBS, ACTION), some))
     yield Variant("eager PyTorch Cal-QL", eager(TorchCalQL(OBS, ACTION), few))
+    half = "bfloat16"
     for name, agent, rival in (
         ("IQL", IQL.create(key, OBS, ACTION), "eager PyTorch IQL"),
+        ("IQL, bfloat16", IQL.create(key, OBS, ACTION, IQLConfig(precision=half)), "eager PyTorch IQL"),
         ("PEX, offline", PEX.create(key, OBS, ACTION), "eager PyTorch IQL"),
         ("PEX, online", PEX.create(key, OBS, ACTION).begin_online(), "eager PyTorch IQL"),
         ("FamO2O", FamO2O.create(key, OBS, ACTION), "eager PyTorch IQL"),
+        ("SAC", SAC.create(key, OBS, ACTION), ""),
         ("Cal-QL", CalQL.create(key, OBS, ACTION), "eager PyTorch Cal-QL"),
+        ("Cal-QL, bfloat16", CalQL.create(key, OBS, ACTION, CalQLConfig(precision=half)), "eager PyTorch Cal-QL"),
         ("Cal-QL, AntMaze", CalQL.create(key, OBS, ACTION, antmaze), ""),
     ):
         updates, unroll = (few, 1) if isinstance(agent, CalQL) else (some, 4)
@@ -139,10 +145,20 @@ def variants(some: int, few: int) -> Iterator[Variant]:
         yield Variant(name, ours(agent, updates, unroll), rival, flops)
 
 
-def main(rounds: int, scale: float) -> None:
+def quick_variants() -> Iterator[Variant]:
+    """IQL and its rival, in both precisions, for as long as it takes to see them run."""
+    yield Variant("eager PyTorch IQL", eager(TorchIQL(OBS, ACTION), 4))
+    for name, precision in (("IQL", "float32"), ("IQL, bfloat16", "bfloat16")):
+        agent = IQL.create(jax.random.key(0), OBS, ACTION, IQLConfig(precision=precision))
+        flops = work(agent)
+        yield Variant(name, ours(agent, 4, 1), "eager PyTorch IQL", flops)
+
+
+def main(rounds: int, scale: float, quick: bool) -> None:
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(0)
-    timed = list(variants(max(int(100 * scale), 4), max(int(4 * scale), 2)))
+    timed = list(quick_variants() if quick else variants(max(int(100 * scale), 4), max(int(4 * scale), 2)))
+    rounds = min(rounds, 2) if quick else rounds
     rates: dict[str, list[float]] = {variant.name: [] for variant in timed}
     limits = []
     for _ in range(rounds):
@@ -171,5 +187,6 @@ if __name__ == "__main__":
     parser.add_argument(
         "--scale", type=float, default=1.0, help="updates per round, relative to 100 (IQL) and 4 (Cal-QL)"
     )
+    parser.add_argument("--quick", action="store_true", help="IQL alone, two short rounds")
     given = parser.parse_args()
-    main(given.rounds, given.scale)
+    main(given.rounds, given.scale, given.quick)

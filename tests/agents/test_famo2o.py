@@ -104,6 +104,17 @@ def test_acting_and_scoring_use_the_balance_of_the_mean():
     np.testing.assert_allclose(agent.score(batch.obs, batch.action), expected, rtol=1e-5)
 
 
+def test_a_balance_is_judged_by_the_smaller_target_critic():
+    agent, obs = FamO2O.create(jax.random.key(0), 4, 2, SMALL), jnp.array(random_batches(6).obs)
+    family = replace(agent.family, universal=replace(agent.family.universal, log_std=jnp.full(2, -20.0), lowest=-20.0))
+    critics = replace(agent.critics, q=jax.tree.map(lambda x: 3.0 * x, agent.critics.q))
+    value, _ = family.value_of(family.balance, obs, critics, Draws(jax.random.key(1)))
+    balance, _ = family.balance.draw(obs, Draws(jax.random.key(1)))
+    action = family.universal.mode(family.conditioned(obs, balance))
+    first, second = critics.target(obs, action)
+    np.testing.assert_allclose(value, jnp.minimum(first, second), atol=1e-5)
+
+
 def test_the_universal_policy_has_a_floor_under_its_width():
     universal = FamO2O.create(jax.random.key(0), 4, 2, SMALL).family.universal
     assert replace(universal, log_std=jnp.full(2, -99.0)).bounded_log_std().tolist() == [-5.0, -5.0]

@@ -1,0 +1,40 @@
+"""Every benchmark runs. What it measures means nothing here: `--quick` is the smallest size at which all of it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+HELPERS = {"interleaved", "rivals"}
+"""Modules that benchmarks share."""
+NEEDS = {
+    "cycle": ["torch", "mujoco"],
+    "learning": ["gymnasium"],
+    "load_million": ["h5py"],
+    "sb3": ["stable_baselines3"],
+    "updates": ["torch"],
+}
+ARGUMENTS = {"learning": ["online"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in HELPERS))
+def test_a_benchmark_runs(name, tmp_path):
+    for module in NEEDS.get(name, []):
+        pytest.importorskip(module)
+    source = str(FOLDER.parent / "src")
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py"), *ARGUMENTS.get(name, []), "--quick"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": source, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(done.stdout.splitlines()) >= 2, "a benchmark prints what it found"
