@@ -121,5 +121,5 @@ def test_the_universal_policy_has_a_floor_under_its_width():
 
 
 def test_an_odd_code_is_refused():
-    with pytest.raises(ValueError, match="even code_size"):
+    with pytest.raises(ValueError, match="code_size is 5; give an even number"):
         FamO2O.create(jax.random.key(0), 4, 2, replace(SMALL, code_size=5))

@@ -91,7 +91,7 @@ def test_several_futures_start_from_forks():
     assert same(one, two)
     learn(agent.begin_online(), random_batches(2, 8), jax.random.key(0), unroll=1)  # without, it takes its source along
     with pytest.raises(
-        DataError, match=r"was used up by an earlier `learn`: .* or pass fork\(agent\) to keep the first"
+        DataError, match=r"was reused by an earlier learn\(\): .* or call learn\(fork\(agent\), \.\.\.\) to keep the"
     ):
         learn(agent.begin_online(), random_batches(2, 8), jax.random.key(0), unroll=1)
 
@@ -99,11 +99,14 @@ def test_several_futures_start_from_forks():
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        (random_batches(8), r"wants rewards of shape \(updates, batch\), both at least 1, not \(8,\): draw them with"),
+        (
+            random_batches(8),
+            r"needs rewards of shape \(updates, batch\), both at least 1, not \(8,\): draw batches with",
+        ),
         (random_batches(0, 8), r"not \(0, 8\)"),
         (random_batches(2, 8)._replace(reward=np.zeros((2, 8, 1))), r"not \(2, 8, 1\)"),
-        (random_batches(2, 8, obs_dim=5), r"obs has shape \(2, 8, 5\), and this agent wants \(2, 8, 4\): was it"),
-        (random_batches(2, 8, action_dim=1), r"action has shape \(2, 8, 1\), and this agent wants \(2, 8, 2\)"),
+        (random_batches(2, 8, obs_dim=5), r"obs has shape \(2, 8, 5\), but this agent expects \(2, 8, 4\): was it"),
+        (random_batches(2, 8, action_dim=1), r"action has shape \(2, 8, 1\), but this agent expects \(2, 8, 2\)"),
         (random_batches(2, 8)._replace(discount=np.ones((2, 8, 1))), r"discount has shape \(2, 8, 1\)"),
         (random_batches(2, 8)._replace(obs={"eye": np.ones((2, 8, 4))}), "obs is a dict of arrays"),
     ],

@@ -19,6 +19,7 @@ from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, we
 from arb.agents.nets import MLP, AdamState, adam, descend, with_precision
 from arb.agents.policies import Gaussian, log_tanh_slope, normal_log_density
 from arb.buffer.likelihood import Likelihood
+from arb.errors import DataError
 from arb.policy import actors
 from arb.policy.actors import Chance, into_range
 
@@ -93,8 +94,10 @@ class FamO2O(Agent):
     def create(cls, key: Array, obs_dim: int, action_dim: int, config: FamO2OConfig | None = None) -> FamO2O:
         """A fresh agent; actions are in [−1, 1]."""
         config = config or FamO2OConfig()
-        if config.actions == "discrete" or config.code_size % 2:
-            raise ValueError("FamO2O needs continuous actions and an even code_size")
+        if config.actions == "discrete":
+            raise DataError("FamO2O supports only continuous actions; use IQL for discrete ones")
+        if config.code_size < 2 or config.code_size % 2:
+            raise DataError(f"FamO2O's code_size is {config.code_size}; give an even number, at least 2")
         k_critics, k_universal, k_balance = jax.random.split(key, 3)
         sizes = (obs_dim + config.code_size, *config.hidden, action_dim)
         universal = Gaussian.create(k_universal, sizes, lowest=-5.0)

@@ -30,8 +30,8 @@ Tree = TypeVar("Tree")
 
 
 _ADVICE = (
-    "the exception's `agent` is the state before it: look for observations or rewards in the batch that are not finite "
-    "or huge, or for action numbers out of range, or lower the learning rate"
+    "the exception's `agent` is the state before that update. Check the batch for observations or rewards that are not "
+    "finite or very large and for discrete actions out of range, or lower the learning rate"
 )
 
 
@@ -122,7 +122,7 @@ def _refuse_misshapen(agent: Any, batches: Transitions) -> None:
     leading = np.shape(batches.reward)
     if len(leading) != 2 or 0 in leading:
         raise DataError(
-            f"`learn` wants rewards of shape (updates, batch), both at least 1, not {leading}: draw them with "
+            f"learn() needs rewards of shape (updates, batch), both at least 1, not {leading}: draw batches with "
             "buffer.sample((updates, batch))"
         )
     obs, action = getattr(agent, "obs_dim", None), getattr(agent, "action_dim", None)
@@ -131,10 +131,10 @@ def _refuse_misshapen(agent: Any, batches: Transitions) -> None:
     for name, rest in own.items():
         column = getattr(batches, name)
         if isinstance(column, dict):
-            raise DataError(f"{name} is a dict of arrays, and this agent reads one array: join them before storing")
+            raise DataError(f"{name} is a dict of arrays, but this agent reads one array: join them before storing")
         if None not in rest and np.shape(column) != (*leading, *rest):
             raise DataError(
-                f"{name} has shape {np.shape(column)}, and this agent wants {(*leading, *rest)}: was it created for "
+                f"{name} has shape {np.shape(column)}, but this agent expects {(*leading, *rest)}: was it created for "
                 "another environment?"
             )
 
@@ -142,8 +142,8 @@ def _refuse_misshapen(agent: Any, batches: Transitions) -> None:
 def _refuse_used_up(agent: Any) -> None:
     if any(isinstance(leaf, jax.Array) and leaf.is_deleted() for leaf in jax.tree.leaves(agent)):
         raise DataError(
-            "this agent, or one that it shares networks with, was used up by an earlier `learn`: go on with the agent "
-            "which that call returned, or pass fork(agent) to keep the first"
+            "the memory of this agent was reused by an earlier learn(): continue with the agent that learn() returned, "
+            "or call learn(fork(agent), ...) to keep the original"
         )
 
 

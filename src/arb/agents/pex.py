@@ -18,6 +18,7 @@ from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, we
 from arb.agents.nets import AdamState, adam, copied, descend, with_precision, xavier
 from arb.agents.policies import Gaussian
 from arb.buffer.likelihood import Likelihood
+from arb.errors import DataError
 from arb.policy import actors
 from arb.policy.actors import in_box
 
@@ -64,7 +65,7 @@ class PEX(Agent):
         """A fresh agent; actions are in [−1, 1]."""
         config = config or PEXConfig()
         if config.actions == "discrete":
-            raise ValueError("PEX is defined for continuous actions; use IQL for discrete ones")
+            raise DataError("PEX supports only continuous actions; use IQL for discrete ones")
         k_critics, k_old, k_new = jax.random.split(key, 3)
         sizes = (obs_dim, *config.hidden, action_dim)
         old, new = Gaussian.create(k_old, sizes), Gaussian.create(k_new, sizes, xavier, lowest=-5.0)
