@@ -173,3 +173,68 @@ def test_integers_of_any_kind_are_sizes():
     assert one_row().draw(np.int64(3)).tolist() == [0, 0, 0]
     assert one_row().draw([np.int32(1), 2]).tolist() == [[0, 0]]
     assert type(Rows(np.int64(7)).ledger.capacity) is int
+
+
+class Listening(Uniform):
+    def __init__(self):
+        self.told = []
+
+    def insert(self, rows):
+        self.told.append(rows.tolist())
+
+
+def test_a_strategy_hears_of_every_row_however_it_came():
+    rows = Rows(6, Listening())
+    rows.extend([2, 1])
+    rows.append([0, 1])
+    rows.append([0, 0], ends=[True, False])  # round the end of the ring
+    rows.append_one(1)
+    assert rows.sampler.told == [[0, 1, 2], [3, 4], [5, 0], [1]]
+
+
+def test_loading_over_weighed_rows_forgets_them():
+    rows = Rows(6, OnPolicy(0.01), seed=0)
+    rows.extend([3, 3])
+    rows.refresh(lambda chosen: np.array([-1.0, -1, -1, -9, -9, -9])[chosen])
+    rows.extend([3])  # in the place of the heaviest
+    assert set(rows.draw(200).tolist()) == set(range(6))
+
+
+@pytest.mark.parametrize("capacity", [5, 6, 9, 40])
+def test_links_follow_the_steps_of_any_environments(capacity):
+    """Against lists of rows by trajectory, for environments that come and go in any order."""
+    rng, rows, begun = np.random.default_rng(capacity), Rows(capacity, Uniform(), seed=0), 0
+    held, open_ = {}, {}
+    for _ in range(300):
+        kind = rng.random()
+        if kind < 0.1:
+            lengths = rng.integers(1, 4, size=rng.integers(1, 3))[: 1 if capacity < 6 else 2]
+            taken = rows.extend(lengths)[0].tolist()
+            for length in lengths.tolist():
+                new, taken = taken[:length], taken[length:]
+                for row in new:
+                    held[row] = begun
+                begun += 1
+        elif kind < 0.8:
+            envs = rng.permutation(4)[: rng.integers(1, 4)].tolist()
+            for env, row in zip(envs, rows.append(envs)[0].tolist(), strict=True):
+                if env not in open_:
+                    open_[env], begun = begun, begun + 1
+                held[row] = open_[env]
+        else:
+            env = int(rng.integers(4))
+            mine = open_.pop(env, None)
+            in_order = [r for r in order(rows) if mine is not None and held[r] == mine]
+            assert rows.close(env).tolist() == in_order
+        chains = {}
+        for row in order(rows):
+            chains.setdefault(held[row], []).append(row)
+        links = {a: b for chain in chains.values() for a, b in zip(chain, [*chain[1:], -1], strict=True)}
+        assert {row: int(rows.ledger.following[row]) for row in links} == links
+        slots = {name: {int(rows.ledger.trajectory[row]) for row in chain} for name, chain in chains.items()}
+        assert all(len(slot) == 1 for slot in slots.values())
+        assert len(set.union(*slots.values(), set())) == len(slots)
+
+
+def order(rows):
+    return (np.arange(rows.ledger.oldest, rows.ledger.head) % rows.ledger.capacity).tolist()

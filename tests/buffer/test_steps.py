@@ -86,3 +86,13 @@ def test_tensors_are_numbers_too():
     buffer.add(zeros, torch.tensor(1), torch.tensor([1.0]), zeros, no, torch.tensor([True]))
     buffer.add_batch(zeros[None], torch.zeros(1, dtype=int), torch.ones(1, 1), zeros[None], no[None], no[None, None])
     assert len(buffer) == 2
+
+
+@pytest.mark.parametrize("name", ["action", "terminated", "truncated", "obs", "next_obs", "valid"])
+def test_columns_of_another_length_are_refused(name):
+    buffer = ReplayBuffer(9, Uniform(), seed=0)
+    step = {"obs": np.zeros((2, 3)), "action": np.zeros((2, 1)), "reward": np.zeros(2), "next_obs": np.ones((2, 3)),
+            "terminated": [False] * 2, "truncated": [False] * 2, "valid": [True] * 2}  # fmt: skip
+    with pytest.raises(DataError, match=f"^{name} has .*2 rewards were given: one"):
+        buffer.add_batch(**step | {name: [*step[name], step[name][0]]})
+    assert len(buffer) == 0
