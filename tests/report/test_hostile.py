@@ -152,6 +152,17 @@ def test_agents_whose_names_make_the_same_file_get_files_of_their_own(tmp_path):
     assert len({results.file(agent) for agent in results.agents()}) == 2
 
 
+def test_a_setting_of_any_kind_is_shown(tmp_path):
+    for i, value in enumerate(([1, 2], {"a": 1}, "many", None, 10**400)):
+        folder = write_run(tmp_path / str(i), seed=i)
+        said = json.loads((folder / "config.json").read_text())
+        said["config"] |= dict.fromkeys(("schedule.online", "replay.temperature", "replay.clip", "task"), value)
+        (folder / "config.json").write_text(json.dumps(said))
+    write_run(tmp_path / "good", seed=9)
+    results, _ = shown(tmp_path)
+    assert any(run.seed == 9 for run in results.runs.done)
+
+
 def test_links_among_the_outputs_are_not_followed(tmp_path):
     write_run(tmp_path / "runs" / "a")
     (tmp_path / "elsewhere").mkdir()

@@ -85,15 +85,15 @@ def counted_seeds(counts: Iterable[int]) -> str:
     return count(low, "seed") if low == high else f"{low} to {high} seeds"
 
 
+def _amount(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def steps_of(cells: Iterable[Cell]) -> str:
     """How much training the runs had."""
-    plans = {
-        tuple(run.config.get(leaf, "?") for leaf in ("schedule.pretrain", "schedule.online"))
-        for cell in cells
-        for run in cell.runs
-    }
-    spelt = sorted(tuple(f"{n:,}" if isinstance(n, int) else str(n) for n in plan) for plan in plans)
-    return " or ".join(f"{offline} updates offline and {online} steps online" for offline, online in spelt)
+    leaves = ("schedule.pretrain", "schedule.online")
+    plans = {tuple(_amount(run.config.get(leaf, "?")) for leaf in leaves) for cell in cells for run in cell.runs}
+    return " or ".join(f"{offline} updates offline and {online} steps online" for offline, online in sorted(plans))
 
 
 # ---- over tasks -----------------------------------------------------------------------------------------------------

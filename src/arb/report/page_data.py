@@ -30,13 +30,15 @@ DIAGNOSTICS = {
     "drawn_online_share": ("Drawn online share", "The same, counted over the batches that were drawn.", True),
     "effective_share": (
         "Effective share",
-        "Effective sample size 1/Σp² as a part of the rows: 1 if all are alike.",
+        "Effective sample size 1/Σp² divided by the number of rows: 1 if sampling is uniform.",
         True,
     ),
-    "entropy": ("Entropy", "Of the sampling distribution, relative to an even one: 1 if all rows are alike.", True),
+    "entropy": ("Entropy", "Of the sampling distribution, relative to a uniform one: 1 if sampling is uniform.", True),
     "top_trajectories": ("Top trajectories", "The mass that the heaviest 1% of the trajectories hold.", True),
     "clipped_low": ("Clipped below", "The part of the scores at the lower bound of the clip.", True),
     "clipped_high": ("Clipped above", "The part of the scores at the upper bound of the clip.", True),
+    "temperature": ("Temperature", "ARB: the temperature λ in use; where it sets itself, as solved.", False),
+    "replay_volume": ("Replay volume", "Draws per effective row since the last refresh.", False),
     "age": ("Age", "The expected age of a drawn row, in insertions.", False),
     "collected_return": (
         "Collected return",
