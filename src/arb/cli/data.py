@@ -153,26 +153,30 @@ def parser() -> argparse.ArgumentParser:
         text = "names in the file, e.g. observations=state,actions=command; a+b joins two, a number is a constant"
         sub.add_argument("--columns", default="", metavar="A=B,...", help=text)
 
-    sub = command("list", _list, "The tasks that are known, and whether their files are here.")
+    sub = command("list", _list, "List the known tasks and whether their files are on this machine.")
     sub.add_argument("--paper", action="store_true", help="only the 18 tasks of the paper")
     sub.add_argument("--long", action="store_true", help="with addresses and checksums")
-    sub = command("fetch", _fetch, "Download the files of tasks, checked, resuming what was interrupted.")
+    sub = command("fetch", _fetch, "Download the files of tasks; resumes, and verifies checksums.")
     sub.add_argument("name", nargs="+")
     sub.add_argument("--mirror", action="append", default=[], metavar="URL", help="a directory of files, tried first")
-    sub = command("info", _info, "Size, episodes, returns, score of a dataset.")
+    sub = command("info", _info, "Print size, episodes, returns and score of a dataset.")
     sub.add_argument("file")
     sub.add_argument("--reference", nargs=2, type=float, metavar=("LOW", "HIGH"), help="returns that score 0 and 100")
     columns(sub)
-    sub = command("audit", _audit, "Look for broken borders, values and copies; exit status 1 if the data is unsound.")
+    sub = command(
+        "audit", _audit, "Check for missing episode ends, bad values, duplicates; exit status 1 if one is found."
+    )
     sub.add_argument("file")
-    sub.add_argument("--env", default="", metavar="ID", help="a Gymnasium id to hold the data against")
+    sub.add_argument(
+        "--env", default="", metavar="ID", help="Gymnasium id to check sizes, bounds and time limit against"
+    )
     columns(sub)
     sub = command("convert", _convert, "Rewrite HDF5, npz, CSV, Parquet, robomimic or Minari data in D4RL's layout.")
     sub.add_argument("file", help="a file, a LeRobot folder, or minari:NAME")
     sub.add_argument("out", type=Path, help="ends in .hdf5, .h5 or .npz")
     columns(sub)
     sub.add_argument("--env", default="", metavar="ID", help="the Gymnasium id to note in the file")
-    sub = command("make", _make, "Make a set of the suite; nothing is downloaded.")
+    sub = command("make", _make, "Make a dataset of the suite; nothing is downloaded.")
     sub.add_argument("name", help="e.g. suite:hopper-mixed ('arb data list' shows all)")
     sub.add_argument("--rows", type=int, help="how many (default 200,000); whole episodes, so a few more are recorded")
     sub.add_argument("--seed", type=int, default=0)
@@ -190,6 +194,6 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--sac-steps", type=int, default=200_000, help="how long SAC learns")
     sub.add_argument("--evaluate-every", type=int, default=10_000, help="steps between two snapshots of SAC")
-    sub.add_argument("--folder", type=Path, help="where SAC runs and resumes (default: beside the file)")
+    sub.add_argument("--folder", type=Path, help="where SAC runs and resumes (default: next to the file)")
     sub.add_argument("--compact", action="store_true", help="without next_observations: half the size")
     return options

@@ -79,7 +79,8 @@ TRIALS = (
     ),
     Trial(
         "bundled data",
-        "from arb.data import bundled_names, read; names = bundled_names(); assert names, 'no dataset is bundled'; "
+        "import h5py; from arb.data import bundled_names, read; names = bundled_names(); "
+        "assert names, 'no dataset is bundled'; "
         "print(', '.join(f'{n} ({len(read(\"bundled:\" + n)):,} rows)' for n in names))",
         "reinstall arb-rl: its own files are not complete",
     ),
