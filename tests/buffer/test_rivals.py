@@ -80,6 +80,11 @@ def test_the_probability_halves_with_every_half_life():
     )
 
 
+def test_a_half_life_of_one_is_the_whole_buffer():
+    p = bound(Recent(half_life=1.0), offline=41).probabilities()
+    assert p[40] / p[0] == pytest.approx(2 ** (40 / 41))
+
+
 def test_recency_follows_the_ring():
     sampler = bound(Recent(half_life=2), capacity=10, offline=8, online=5)  # rows 0, 1, 2 are the newest
     assert np.argsort(-sampler.probabilities()).tolist() == [2, 1, 0, 9, 8, 7, 6, 5, 4, 3]
@@ -136,6 +141,13 @@ def test_the_share_that_pays_is_chosen_and_left_when_it_no_longer_does():
         chosen.append(sampler.offline_share)
     assert chosen[30:40].count(0.5) >= 7
     assert chosen[70:80].count(0.9) >= 7
+
+
+def test_the_limits_of_the_settings():
+    assert Road().shares == (0.1, 0.3, 0.5, 0.7, 0.9)
+    assert Road(shares=(0.0, 1.0), window=2, exploration=0.0).window == 2
+    assert WarmStart(0).warm_up == 0
+    assert Annealed(1).online_steps == 1
 
 
 def test_before_there_is_anything_to_compare_nothing_is_chosen():

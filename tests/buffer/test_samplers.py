@@ -129,8 +129,10 @@ def test_new_rows_get_the_largest_weight_of_a_living_row():
     sampler = weighed(bound(OnPolicy(0.5), 8, 2, 3, 3), [-1.0] * 2 + [-2.0] * 3 + [-3.0] * 3)
     for _ in range(4):
         step(sampler)
+        assert set(sampler.draw(np.random.default_rng(0), (3000,)).tolist()) == set(range(8))
     e = np.exp(-2.0)
     np.testing.assert_allclose(sampler.probabilities() * (5 + 3 * e), [1, 1, 1, 1, 1, e, e, e], rtol=1e-12)
+    assert sampler.report()["steps_since_refresh"] == 4.0
     for _ in range(2):  # now the row of weight e^-2 is gone as well, and one of weight e^-4
         step(sampler)
     np.testing.assert_allclose(sampler.probabilities(), np.full(8, 1 / 8), rtol=1e-12)
@@ -143,6 +145,12 @@ def test_draws_do_not_wait_for_rows_that_are_gone():
         step(sampler)
     np.testing.assert_allclose(sampler.probabilities(), np.full(10, 0.1), rtol=1e-12)
     assert set(sampler.draw(np.random.default_rng(0), (1000,)).tolist()) == set(range(10))
+
+
+def test_a_state_from_before_the_first_refresh_takes_the_weights_away():
+    sampler = weighed(bound(OnPolicy(0.5), 10, 2, 2), [-1.0, -1.0, -9.0, -9.0])
+    sampler.restore(bound(OnPolicy(0.5), 10, 2, 2).state())
+    assert sampler.probabilities().tolist() == [0.25] * 4
 
 
 def test_a_sampler_serves_one_buffer():
