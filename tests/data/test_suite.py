@@ -300,6 +300,17 @@ def test_relabelling_by_hand() -> None:
     assert columns["terminals"].tolist() == [False, True, True, True]
 
 
+def test_actions_of_a_walk_have_noise_and_keep_their_bounds() -> None:
+    class Still:
+        def sample(self, obs: Any, rng: np.random.Generator) -> Any:
+            assert obs.shape == (29,)
+            return np.zeros(8, np.float32)
+
+    columns, _ = record_walks(Still(), "umaze", False, 50, 200, (3,))
+    assert columns["actions"].std() == pytest.approx(0.2, abs=0.02)
+    assert np.abs(columns["actions"]).max() <= 1.0
+
+
 def test_walks_are_stored_as_d4rl_stores_them_and_read_with_true_borders(tmp_path: Path) -> None:
     from arb.data.hdf5 import write_hdf5
 
