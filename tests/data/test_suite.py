@@ -148,6 +148,7 @@ def test_more_rows_begin_with_the_same_rows_and_episodes_are_whole() -> None:
     assert few["timeouts"][-1]
     for name in few:
         np.testing.assert_array_equal(few[name], many[name][:rows])
+    assert len(np.unique(many["actions"])) == len(many["actions"])  # no episode repeats another
     assert not np.array_equal(few["actions"], record(Counting(), act, 20, (1, 3))["actions"][:rows])
 
 
