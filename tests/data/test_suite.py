@@ -53,6 +53,10 @@ def test_sampled_actions_have_the_deviation_that_the_network_says() -> None:
     before = np.arctanh(drawn)
     assert before.mean() == pytest.approx(0.2, abs=0.005)
     assert before.std() == pytest.approx(0.1, abs=0.005)
+    wide = Policy(((np.zeros((1, 2), np.float32), np.array([0.0, 5.0], np.float32)),))  # log std 5 is taken as 2
+    noise = np.random.default_rng(1).standard_normal((9, 1), np.float32)
+    expected = np.tanh(np.exp(2.0) * noise)
+    np.testing.assert_allclose(wide.sample(np.zeros((9, 1)), np.random.default_rng(1)), expected, rtol=1e-5)
 
 
 def test_a_ladder_comes_back_from_its_file_in_half_precision(tmp_path: Path) -> None:
