@@ -1,0 +1,142 @@
+"""The runs behind docs/results.md and docs/temperature.md: grids of runs on the suite, packed into archives.
+
+    python benchmarks/campaign.py temperature              which temperature: fixed, held, floored, and the rivals
+    python benchmarks/campaign.py locomotion --seeds 0-2   IQL on the suite's twelve locomotion sets
+    python benchmarks/campaign.py --list                   all campaigns, with their number of runs
+    python benchmarks/campaign.py temperature --quick      two short runs, to see that it works
+
+Seeds are outermost, then sets, so that what is there can be read at any time. Runs go one after the other in one
+process and share compiled programs; start a second process on another core with other seeds. The same command again
+goes on where it was stopped, and the archive under `results/` grows after every set.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from arb.report.archive import pack
+from arb.runs.config import Config, configure
+from arb.runs.run import run
+
+RESULTS = Path(__file__).parent.parent / "results"
+Settings = Mapping[str, Any]
+
+ROBOTS, QUALITIES = ("hopper", "walker2d", "halfcheetah"), ("random", "mixed", "medium", "medium-expert")
+SETS = tuple(f"suite:{robot}-{quality}" for robot in ROBOTS for quality in QUALITIES)
+HOPPER = SETS[:4]
+PAPER = ("naive", "parallel", "top_n", "berb", "arb", "arb_auto")
+FEW = ("naive", "parallel", "arb", "arb_auto")
+LONG: Settings = {
+    "schedule.pretrain": 40_000,
+    "schedule.online": 40_000,
+    "evaluation.every": 4_000,
+    "evaluation.episodes": 10,
+}
+QUICK: Settings = {
+    "schedule.pretrain": 100,
+    "schedule.online": 100,
+    "schedule.collect": 50,
+    "schedule.updates": 50,
+    "schedule.refresh": 50,
+    "evaluation.every": 100,
+    "evaluation.episodes": 1,
+}
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A grid: sets, agents, and conditions, each a strategy with settings."""
+
+    purpose: str
+    conditions: Mapping[str, tuple[str, Settings]]
+    tasks: tuple[str, ...] = SETS
+    agents: tuple[str, ...] = ("iql",)
+    settings: Settings = field(default_factory=lambda: LONG)
+
+    def cells(self, seeds: Sequence[int]) -> Iterator[tuple[str, str, Config]]:
+        """Set, folder below the campaign's, and configuration of every run, in the order in which they are done."""
+        for seed in seeds:
+            for task in self.tasks:
+                for agent in self.agents:
+                    for name, (strategy, own) in self.conditions.items():
+                        settings = {**self.settings, **own}
+                        config = configure(task=task, agent=agent, strategy=strategy, seed=seed, overrides=settings)
+                        yield task, f"{task.replace(':', '-')}/{agent}/{name}/seed-{seed}", config
+
+    def quick(self) -> Campaign:
+        """The first two conditions on a few thousand bundled rows, with next to no training."""
+        few = dict(list(self.conditions.items())[:2])
+        return replace(self, conditions=few, tasks=("bundled:hopper-tiny",), agents=self.agents[:1], settings=QUICK)
+
+
+def _plain(strategies: Sequence[str]) -> dict[str, tuple[str, Settings]]:
+    return {name: (name, {}) for name in strategies}
+
+
+TEMPERATURES: dict[str, tuple[str, Settings]] = {
+    **_plain(("naive", "parallel", "top_n")),
+    **{f"arb-{value}": ("arb", {"replay.temperature": value}) for value in (0.2, 0.5, 2.0)},
+    **{f"auto-{share}": ("arb_auto", {"replay.effective": share}) for share in (0.05, 0.1, 0.25, 0.5)},
+    **{
+        f"floor-{value}": ("arb", {"replay.temperature": value, "replay.least_effective": 0.25}) for value in (0.2, 0.5)
+    },
+}
+CAMPAIGNS = {
+    "temperature": Campaign("which temperature: fixed, held, floored", TEMPERATURES, HOPPER),
+    "locomotion": Campaign("IQL on the suite's twelve locomotion sets", _plain(PAPER)),
+    "agents": Campaign("PEX and FamO2O on four sets", _plain(FEW), HOPPER, ("pex", "famo2o")),
+    "antmaze": Campaign(
+        "AntMaze umaze and medium",
+        _plain(FEW),
+        ("suite:antmaze-umaze-play", "suite:antmaze-medium-play"),
+        ("iql", "pex"),
+        {**LONG, "schedule.pretrain": 100_000, "schedule.online": 50_000, "evaluation.every": 10_000},
+    ),
+    "volume": Campaign(
+        "updates per step",
+        {
+            f"{strategy}-{updates}": (strategy, {"schedule.updates": updates})
+            for updates in (250, 1000, 4000)
+            for strategy in FEW
+        },
+        ("suite:hopper-mixed",),
+    ),
+}
+
+
+def main() -> None:
+    """Do what is left of a campaign."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("campaign", nargs="?", choices=CAMPAIGNS)
+    options.add_argument("--seeds", default="0-2", help="A-B or A,B,C (0-2)")
+    options.add_argument("--out", type=Path, default=Path("runs/campaigns"), help="folder of the runs")
+    options.add_argument("--results", type=Path, default=RESULTS, help="folder of the archives")
+    options.add_argument("--task", help="only this set")
+    options.add_argument("--quick", action="store_true", help="two short runs on a bundled set")
+    options.add_argument("--list", action="store_true", help="show the campaigns and stop")
+    chosen = options.parse_args()
+    first, _, last = chosen.seeds.partition("-")
+    seeds = list(range(int(first), int(last) + 1)) if last else [int(seed) for seed in first.split(",")]
+    if chosen.list or not chosen.campaign:
+        for name, campaign in CAMPAIGNS.items():
+            runs = len(campaign.tasks) * len(campaign.agents) * len(campaign.conditions)
+            print(f"{name:<12} {campaign.purpose}: {runs} runs per seed")
+        return
+    campaign, out = CAMPAIGNS[chosen.campaign], chosen.out / chosen.campaign
+    cells = list(campaign.quick().cells(seeds[:1]) if chosen.quick else campaign.cells(seeds))
+    cells = [cell for cell in cells if chosen.task in (None, cell[0])]
+    archive = chosen.results / f"{chosen.campaign}.jsonl"
+    for number, (task, folder, config) in enumerate(cells):
+        scores = run(config, out / folder, cache=out / "pretrained")
+        print(f"{number + 1:>4} of {len(cells)}  {folder}  {scores.pretrained:.1f} -> {scores.last:.1f}", flush=True)
+        if number + 1 == len(cells) or cells[number + 1][0] != task:
+            packed = pack([out], archive)
+            print(f"     {archive}: {packed.runs} runs", flush=True)
+
+
+if __name__ == "__main__":
+    main()
