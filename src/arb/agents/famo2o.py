@@ -67,6 +67,9 @@ class Balance(actors.Balance):
 class Family(actors.Family):
     """The universal policy and its balance model."""
 
+    universal: Gaussian
+    balance: Balance
+
     def value_of(self, balance_model: Balance, obs: Array, critics: Critics, chance: Chance) -> tuple[Array, Array]:
         """min Q̄ of an action of the member drawn by `balance_model`, and the log-density of that draw."""
         balance, log_prob = balance_model.draw(obs, chance)
@@ -150,9 +153,11 @@ class FamO2O(Agent):
     def _members(self, obs: Array, chance: Draws) -> Array:
         """The balance of each sample: anywhere in the range, or after `begin_online` the balance model's draw."""
         if self.online:
-            return jax.lax.stop_gradient(self.family.balance.draw(obs, chance)[0])
+            drawn: Array = jax.lax.stop_gradient(self.family.balance.draw(obs, chance)[0])
+            return drawn
         uniform = 2.0 * chance.random(obs.shape[:-1]) - 1.0
-        return into_range(uniform, self.config.lowest_balance, self.config.highest_balance)
+        anywhere: Array = into_range(uniform, self.config.lowest_balance, self.config.highest_balance)
+        return anywhere
 
     @property
     def actor(self) -> Family:

@@ -98,7 +98,8 @@ class Critics:
 
     def advantage(self, obs: Array, action: Array) -> Array:
         """min Q̄(s, a) − V(s)."""
-        return self.target.least(obs, action) - self.value.scalar(obs)
+        gap: Array = self.target.least(obs, action) - self.value.scalar(obs)
+        return gap
 
     def update(self, batch: Transitions, action: Array, config: IQLConfig) -> tuple[Critics, Array, Metrics]:
         """One step of V, Q and the target; the advantage and the next value are those of V before its step."""

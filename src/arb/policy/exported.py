@@ -130,7 +130,7 @@ def _described(part: Any, path: str, arrays: dict[str, Arrays]) -> Any:
     if not is_dataclass(part):
         arrays[path] = np.asarray(part)
         return path
-    kind = next(kind for kind in getmro(part.__class__) if kind in _KINDS.values())
+    kind = next(kind for kind in getmro(type(part)) if kind in _KINDS.values())
     own = {f.name: getattr(part, f.name) for f in fields(kind)}
     start = f"{path}." if path else ""
     return {"kind": kind.__name__} | {name: _described(value, start + name, arrays) for name, value in own.items()}
