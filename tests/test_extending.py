@@ -122,6 +122,58 @@ def test_a_broken_promise_is_named(problem):
         check_agent(broken, Rates())
 
 
+def newest(monkeypatch, folder):
+    """The module of the strategy on the page."""
+    code = re.search(r"## A strategy.*?^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert code is not None
+    (folder / "newest.py").write_text(code[1])
+    monkeypatch.syspath_prepend(folder)
+
+
+def test_the_strategy_of_the_page_runs_resumes_and_is_reported(tmp_path, monkeypatch):
+    import arb
+    from arb.report.runs import read_runs
+    from arb.runs.config import configure, flat, from_flat, settings_table
+    from arb.runs.run import run
+    from arb.runs.stopping import Interrupted
+
+    newest(monkeypatch, tmp_path)
+    overrides = {"replay.half_life": "300", "settings.hidden": (8, 8), "evaluation.episodes": 1}
+    config = configure(strategy="newest:NewestFirst", preset="smoke", overrides=overrides)
+    assert config.replay.half_life == 300.0
+    assert from_flat(flat(config)) == config
+    meanings = {row.name: row.meaning for row in settings_table(config)}
+    assert meanings["replay.half_life"].startswith("rows after which")
+    told: list[str] = []
+    with pytest.raises(Interrupted):
+        run(config, tmp_path / "own", tell=lambda phase, *_: told.append(phase), stop=lambda: "online" in told)
+    result = run(config, tmp_path / "own")
+    whole = run(config, tmp_path / "whole")
+    assert (tmp_path / "own" / "metrics.csv").read_bytes() == (tmp_path / "whole" / "metrics.csv").read_bytes()
+    shares = arb.runfolder.RunFolder(tmp_path / "own").metrics()["online"]["replay.online_share"]
+    assert shares[-1] > 0.5  # 400 of 5,400 rows are online, and the newest
+    assert result.last == whole.last
+    assert {run.strategy for run in read_runs([tmp_path]).done} == {"newest:NewestFirst"}
+    assert "NewestFirst" in arb.report(tmp_path / "own", out=tmp_path / "report").text
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere:Newest", "there is no module 'nowhere'"),
+        ("newest:NewestFirs", "'newest' has no 'NewestFirs' (did you mean 'NewestFirst'?)"),
+        ("newest:np", "newest:np is not a strategy: it must be a subclass of arb.Sampler"),
+    ],
+)
+def test_a_plug_in_that_is_not_there_is_one_line(name, message, tmp_path, monkeypatch):
+    from arb import DataError
+    from arb.runs.config import configure
+
+    newest(monkeypatch, tmp_path)
+    with pytest.raises(DataError, match=re.escape(message)):
+        configure(strategy=name)
+
+
 def test_the_agent_of_the_page_runs_resumes_and_is_exported(tmp_path, monkeypatch):
     from arb.policy import load_policy
     from arb.runs.config import configure
@@ -136,9 +188,9 @@ def test_the_agent_of_the_page_runs_resumes_and_is_exported(tmp_path, monkeypatc
     overrides = {"settings.hidden": (8, 8), "settings.temperature": 0.5, "evaluation.episodes": 1}
     config = configure(agent="awac:AWAC", strategy="arb", preset="smoke", overrides=overrides)
     assert config.settings.temperature == 0.5
-    stops = iter([False, False, True])  # in fine-tuning, after its first chunk
-    with pytest.raises(Interrupted):
-        run(config, tmp_path / "own", stop=lambda: next(stops))
+    told: list[str] = []
+    with pytest.raises(Interrupted):  # in fine-tuning, after its first chunk
+        run(config, tmp_path / "own", tell=lambda phase, *_: told.append(phase), stop=lambda: "online" in told)
     result = run(config, tmp_path / "own")
     assert np.isfinite(result.last)
     assert load_policy(tmp_path / "own")(np.zeros(3)).shape == (1,)

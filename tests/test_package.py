@@ -78,7 +78,7 @@ LAYERS = (
     ("data", "testing"),
     ("runs",),
     ("sweeps",),
-    ("paper",),
+    ("paper", "api"),
     ("cli",),
 )
 GROUND = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

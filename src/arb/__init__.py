@@ -1,7 +1,8 @@
 """Adaptive replay for offline-to-online reinforcement learning.
 
 `import arb` needs NumPy only. Agents, environments and host libraries live in sub-packages with extras of their own,
-which are imported when they are first named: `arb.envs.make(...)`, `arb.adapters.sb3.ReplayBuffer`.
+which are imported when they are first named: `arb.envs.make(...)`, `arb.adapters.sb3.ReplayBuffer`. So are the
+functions that do what the commands do: `arb.run`, `arb.compare`, `arb.sweep`, `arb.load`, `arb.report`.
 """
 
 import importlib
@@ -28,12 +29,18 @@ __all__ = [
     "Uniform",
     "__version__",
     "categorical_score",
+    "compare",
     "gaussian_score",
     "keep_best",
+    "load",
+    "report",
+    "run",
+    "sweep",
     "tanh_gaussian_score",
 ]
 
-_PARTS = ("adapters", "agents", "data", "envs", "testing")
+_PARTS = ("adapters", "agents", "data", "envs", "report", "testing")
+_COMMANDS = ("compare", "load", "run", "sweep")
 
 if TYPE_CHECKING:
     from arb import adapters as adapters
@@ -41,12 +48,19 @@ if TYPE_CHECKING:
     from arb import data as data
     from arb import envs as envs
     from arb import testing as testing
+    from arb.api import compare as compare
+    from arb.api import load as load
+    from arb.api import run as run
+    from arb.api import sweep as sweep
+    from arb.report import report as report
 else:  # hidden from type checkers, for which it would make every name of this package exist
 
     def __getattr__(name):
         if name in _PARTS:
             return importlib.import_module(f"arb.{name}")
+        if name in _COMMANDS:
+            return getattr(importlib.import_module("arb.api"), name)
         raise AttributeError(f"module 'arb' has no attribute {name!r}")
 
     def __dir__():
-        return sorted({*globals(), *_PARTS})
+        return sorted({*globals(), *_PARTS, *_COMMANDS})

@@ -18,10 +18,11 @@ from arb.algorithms import agent_class, agent_row, tuned
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Sampler
 from arb.data import Reference, fingerprint, normalised
-from arb.data.audit import serious
+from arb.data.audit import limits_as_terminals, serious
 from arb.data.columns import finish
 from arb.data.load import read_raw, split_columns
-from arb.envs.observations import flat_vector, flattened
+from arb.envs import flat as flat_env
+from arb.envs import flat_vector, make
 from arb.envs.rollout import ActionMap
 from arb.errors import DataError
 from arb.runfolder import refuse_module
@@ -76,7 +77,7 @@ class Problem:
         """
         raw_columns, name, attributes = read_raw(source or config.task, split_columns(config.task)[1])
         data, task = finish(raw_columns, name, attributes), task_of(config.task)
-        faults = tuple(serious(data, raw_columns)) if audited else ()
+        faults = [*serious(data, raw_columns)] if audited else []
         del raw_columns
         env = config.env or (task.env if task else str(data.attributes.get("env", "")))
         if not config.env and not task:
@@ -87,8 +88,9 @@ class Problem:
         made = _made(env)
         actions = ActionMap(made.action_space)
         _refuse_other_actions(config, env, "discrete" if actions.discrete else "continuous")
+        refuse_images(env, made.observation_space)
         columns = vectors(data.columns)
-        refuse_other_observations(columns["observations"], env, made.observation_space)
+        refuse_other_observations(columns["observations"], env, flat_env(made).observation_space)
         made.close()
         rule = tuned(config.agent, family).rule
         assert rule is not None
@@ -97,8 +99,10 @@ class Problem:
         dataset["actions"] = agent_actions(np.asarray(dataset["actions"]), env, actions)
         reference = task.reference if task else env_reference(env)
         raw = np.asarray(data.columns["rewards"], np.float32)
-        data_hash = fingerprint(data.columns)
-        return cls(config, dataset, raw, data_hash, env, family, reference, shaping, actions, faults)
+        limit = made.spec.max_episode_steps if made.spec and audited else None
+        faults += [limits_as_terminals(data.columns, limit)] if limit else []
+        told = tuple(filter(None, faults))
+        return cls(config, dataset, raw, fingerprint(data.columns), env, family, reference, shaping, actions, told)
 
     def make_env(self) -> gymnasium.Env[Any, Any]:
         """The environment as the agent sees it."""
@@ -181,11 +185,6 @@ def versions() -> dict[str, str]:
 
 def refuse_other_observations(recorded: Any, env: str, space: gymnasium.Space[Any]) -> None:
     """Refuse observations that the environment does not give, or that no agent here can read."""
-    if isinstance(space, gymnasium.spaces.Box) and len(space.shape) > 1:
-        raise DataError(
-            f"{env} gives observations of shape {space.shape}, and the agents of `arb run` read vectors, not images: "
-            "use arb.ReplayBuffer, which stores images, in a training loop of your own (docs/buffer.md)"
-        )
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
         raise DataError(
             f"{env} gives observations of {space}, and the agents read vectors: register it wrapped in "
@@ -198,11 +197,20 @@ def refuse_other_observations(recorded: Any, env: str, space: gymnasium.Space[An
         )
 
 
+def refuse_images(env: str, space: gymnasium.Space[Any]) -> None:
+    """Refuse image observations: the networks here have no encoder for them."""
+    shape = space.shape or ()
+    if len(shape) > 2 or (len(shape) == 2 and space.dtype == np.uint8):
+        raise DataError(
+            f"{env} gives images of shape {shape}, and the agents of `arb run` read vectors: use arb.ReplayBuffer, "
+            "which stores images, in a training loop of your own (docs/buffer.md)"
+        )
+
+
 def vectors(columns: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a dataset with observations in parts joined to vectors, as the environment's are."""
-    rows = (len(columns["rewards"]),)
-    parts = [name for name in ("observations", "next_observations") if isinstance(columns.get(name), Mapping)]
-    return {**columns, **{name: flat_vector(columns[name], rows) for name in parts}}
+    parts = [name for name in ("observations", "next_observations") if name in columns]
+    return {**columns, **{name: flat_vector(columns[name], rows=True) for name in parts}}
 
 
 def agent_actions(recorded: NDArray[Any], env: str, actions: ActionMap) -> NDArray[Any]:
@@ -239,9 +247,7 @@ def _refuse_other_actions(config: Config, env: str, kind: str) -> None:
 
 def _made(env: str, shaping: Shaping | None = None) -> gymnasium.Env[Any, Any]:
     try:
-        from arb.envs import make
-
         made = make(env)
     except (ValueError, AttributeError) as problem:  # the latter from MuJoCo, where MUJOCO_GL names what is not there
         raise DataError(f"{problem} (`arb doctor` checks this machine)") from None
-    return flattened(made) if shaping is None else Shaped(flattened(made), shaping)
+    return made if shaping is None else Shaped(flat_env(made), shaping)

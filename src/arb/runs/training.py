@@ -122,7 +122,7 @@ class Training:
 
     def _pause(self) -> None:
         """Between two pieces of a chunk: stop at once if the chunk takes long; it is done again when resumed."""
-        if self._asked() and time.monotonic() - self._chunk_began > SLOW:
+        if time.monotonic() - self._chunk_began > SLOW and self._asked():
             self.log.write()
             raise Interrupted("stopped; the same command continues from the last checkpoint")
 

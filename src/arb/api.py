@@ -1,0 +1,140 @@
+"""The whole tool from Python, as `arb.run`, `arb.compare`, `arb.sweep` and `arb.load`; `arb.report` is in `arb.report`.
+
+Each does what the command of the same name does, without printing. `import arb` does not import this module; the first
+use of one of the names does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from arb.policy import Policy
+    from arb.policy.exported import Which
+    from arb.report.page import Report
+    from arb.runs.folder import Result
+    from arb.sweeps.launch import Outcome
+
+PathLike = str | os.PathLike[str]
+TASK = "bundled:pendulum-random"
+
+
+def run(
+    task: str = TASK,
+    agent: str = "iql",
+    strategy: str = "arb",
+    seed: int = 0,
+    *,
+    env: str = "",
+    preset: str = "demo",
+    settings: Mapping[str, Any] | None = None,
+    out: PathLike | None = None,
+) -> Result:
+    """Pre-train offline and fine-tune online; an interrupted run continues, a finished one is returned.
+
+    >>> arb.run(task="hopper-medium-v2", agent="iql", strategy="arb", seed=0).last      # doctest: +SKIP
+
+    Args:
+        task: a D4RL task, a file, or another source of past data.
+        agent: `iql`, `calql`, `pex`, `famo2o`, `sac`, or `my_module:MyAgent`.
+        strategy: `arb`, `arb_auto`, `naive`, `parallel`, `top_n`, `berb` ..., or `my_module:MyStrategy`.
+        seed: of everything random.
+        env: Gymnasium id, for data that does not say its own.
+        preset: how much training: `smoke`, `demo`, `small` or `paper`.
+        settings: any setting by its full name, e.g. `{"schedule.online": 50_000, "replay.temperature": 2}`.
+        out: the folder of the run; `runs/TASK-AGENT-STRATEGY-PRESET-SEED` if not given.
+    """
+    from arb.runs.config import configure
+    from arb.runs.folder import default_folder
+    from arb.runs.run import run as run_folder
+
+    config = configure(task=task, env=env, agent=agent, strategy=strategy, seed=seed, preset=preset, overrides=settings)
+    return run_folder(config, Path(out) if out else default_folder(config, preset))
+
+
+def sweep(
+    tasks: Iterable[str] = (TASK,),
+    agents: Iterable[str] = ("iql",),
+    strategies: Iterable[str] = ("arb",),
+    seeds: Iterable[int] = (0,),
+    *,
+    env: str = "",
+    preset: str = "demo",
+    settings: Mapping[str, Sequence[Any]] | None = None,
+    out: PathLike | None = None,
+    workers: int | None = None,
+) -> Outcome:
+    """All combinations, on the cores of this machine; what is finished is skipped.
+
+    >>> arb.sweep(strategies=["naive", "arb"], seeds=range(3), out="sweeps/first")      # doctest: +SKIP
+
+    Args:
+        tasks: sources of past data.
+        agents: algorithms.
+        strategies: replay strategies.
+        seeds: seeds.
+        env: Gymnasium id, for data that does not say its own.
+        preset: how much training.
+        settings: values to try by setting, e.g. `{"replay.temperature": [0.5, 2]}`.
+        out: the folder of the sweep; `sweeps/PRESET` if not given.
+        workers: processes, one per core if not given.
+    """
+    from arb.sweeps.grid import grid
+    from arb.sweeps.launch import sweep as sweep_cells
+
+    cells = grid(tasks, agents, strategies, seeds, settings, env=env, preset=preset)
+    return sweep_cells(cells, Path(out) if out else Path("sweeps") / preset, workers=workers)
+
+
+def compare(
+    task: str = TASK,
+    agent: str = "iql",
+    strategies: Iterable[str] | None = None,
+    seeds: Iterable[int] = (0, 1, 2),
+    *,
+    env: str = "",
+    preset: str = "demo",
+    settings: Mapping[str, Any] | None = None,
+    out: PathLike | None = None,
+    workers: int | None = None,
+) -> Report:
+    """Strategies on one task from the same pre-trainings, and a report of them in the folder `report` below.
+
+    >>> print(arb.compare("hopper-medium-v2", strategies=["naive", "arb"], seeds=[0]).text)      # doctest: +SKIP
+
+    Args:
+        task: source of past data.
+        agent: algorithm.
+        strategies: those of the paper if not given.
+        seeds: seeds.
+        env: Gymnasium id, for data that does not say its own.
+        preset: how much training.
+        settings: one value by setting, for all runs.
+        out: the folder of the comparison; `compare/TASK-AGENT-PRESET` if not given.
+        workers: processes, one per core if not given.
+    """
+    from arb.report import report
+    from arb.strategies import PAPER
+    from arb.sweeps.grid import grid, label
+    from arb.sweeps.launch import sweep as sweep_cells
+
+    chosen = PAPER if strategies is None else strategies
+    cells = grid([task], [agent], chosen, seeds, env=env, preset=preset, overrides=settings)
+    folder = Path(out) if out else Path("compare") / f"{label(cells[0].config)}-{agent}-{preset}"
+    sweep_cells(cells, folder, workers=workers)
+    return report(folder, title=f"Replay strategies for {agent} on {task}")
+
+
+def load(folder: PathLike, which: Which = "last") -> Policy:
+    """A trained policy of a run: `action = arb.load("runs/...")(obs)`. NumPy alone.
+
+    Args:
+        folder: of the run.
+        which: the policy after the last update, that of the best evaluation, or the one before fine-tuning.
+    """
+    from arb.policy import load_policy
+
+    return load_policy(Path(folder), which)
