@@ -152,7 +152,7 @@ def with_leaf(config: Config, leaf: str, value: Any) -> Config:
             raise DataError("another agent has other settings: make the configuration anew with configure(agent=...)")
         return config
     if leaf == "replay.strategy":
-        settings = strategy_row(value).settings
+        settings: Any = strategy_row(value).settings
         if not isinstance(config.replay, settings):
             return replace(config, replay=settings(strategy=value))
         return replace(config, replay=replace(config.replay, strategy=value))

@@ -21,8 +21,7 @@ from arb.data import Reference, fingerprint, normalised
 from arb.data.audit import limits_as_terminals, serious
 from arb.data.columns import finish
 from arb.data.load import read_raw, split_columns
-from arb.envs import flat as flat_env
-from arb.envs import flat_vector, make
+from arb.envs import flat_vector, flattened, make
 from arb.envs.rollout import ActionMap
 from arb.errors import DataError
 from arb.runfolder import refuse_module
@@ -90,7 +89,7 @@ class Problem:
         _refuse_other_actions(config, env, "discrete" if actions.discrete else "continuous")
         refuse_images(env, made.observation_space)
         columns = vectors(data.columns)
-        refuse_other_observations(columns["observations"], env, flat_env(made).observation_space)
+        refuse_other_observations(columns["observations"], env, flattened(made).observation_space)
         made.close()
         rule = tuned(config.agent, family).rule
         assert rule is not None
@@ -209,8 +208,9 @@ def refuse_images(env: str, space: gymnasium.Space[Any]) -> None:
 
 def vectors(columns: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a dataset with observations in parts joined to vectors, as the environment's are."""
-    parts = [name for name in ("observations", "next_observations") if name in columns]
-    return {**columns, **{name: flat_vector(columns[name], rows=True) for name in parts}}
+    rows = (len(columns["rewards"]),)
+    parts = [name for name in ("observations", "next_observations") if isinstance(columns.get(name), Mapping)]
+    return {**columns, **{name: flat_vector(columns[name], rows) for name in parts}}
 
 
 def agent_actions(recorded: NDArray[Any], env: str, actions: ActionMap) -> NDArray[Any]:
@@ -250,4 +250,4 @@ def _made(env: str, shaping: Shaping | None = None) -> gymnasium.Env[Any, Any]:
         made = make(env)
     except (ValueError, AttributeError) as problem:  # the latter from MuJoCo, where MUJOCO_GL names what is not there
         raise DataError(f"{problem} (`arb doctor` checks this machine)") from None
-    return made if shaping is None else Shaped(flat_env(made), shaping)
+    return made if shaping is None else Shaped(flattened(made), shaping)
