@@ -128,6 +128,24 @@ def test_score_and_success_where_the_task_has_them(finished: Path) -> None:
     assert any(line.split()[:2] == ["score", "75.0"] for line in lines)
 
 
+def test_dict_observations_and_reported_success(
+    line_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = TINY.replace("np.full(3, self.place)", '{"a": np.full(2, self.place), "b": np.full(1, self.place)}')
+    told = told.replace("self.left == 0, {}", 'self.left == 0, {"is_success": True}')
+    box = "gymnasium.spaces.Box(-np.inf, np.inf, ({},), np.float64)"
+    told = told.replace(box.format(3), f"gymnasium.spaces.Dict(a={box.format(2)}, b={box.format(1)})")
+    (tmp_path / "tiny_line.py").write_text(told)
+    sys.modules.pop("tiny_line", None)
+    gymnasium.registry.pop("Line-v0", None)
+    path = tmp_path / "line.gif"
+    assert main([str(line_run), "--env", "tiny_line:Line-v0", "--episodes", "2", "--gif", str(path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["success", "100.0%"]
+    assert path.exists()
+    sys.modules.pop("tiny_line", None)
+    gymnasium.registry.pop("Line-v0", None)
+
+
 def test_the_policy_is_chosen(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)

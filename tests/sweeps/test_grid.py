@@ -156,7 +156,7 @@ def test_a_task_whose_file_may_be_elsewhere_is_not_refused():
         refuse_unknown("stand-in:hoper-medium-v2")
 
 
-def test_an_environment_whose_module_is_not_there_is_refused_whoever_reads_the_data():
+def test_an_environment_whose_module_is_not_there_is_refused_whoever_reads_the_data(tmp_path):
     for task in ("bundled:pendulum-random", "hopper-medium-v2"):
         with pytest.raises(DataError, match="cannot be made: No module named 'nowhere_to_import'"):
-            refuse_hopeless(grid([task], env="nowhere_to_import:Mine-v0"))
+            refuse_hopeless(tmp_path, grid([task], env="nowhere_to_import:Mine-v0"))

@@ -6,10 +6,12 @@ import pytest
 
 from arb import DataError
 from arb.files import locked
-from arb.runs.config import flat
+from arb.runfolder import RunFolder
+from arb.runs.config import RETIRED, flat
 from arb.sweeps import plan
 from arb.sweeps.grid import grid
 from arb.sweeps.launch import sweep
+from tests.runs import tiny
 
 TASK = "hopper-medium-v2"
 
@@ -85,6 +87,41 @@ def test_folders_of_the_version_before_are_found_by_their_configuration(tmp_path
     assert folders(plan.placed(tmp_path, [cell])) == ["arb-schedule.online=500"]
 
 
+def test_a_plan_from_before_a_setting_existed_still_opens(tmp_path):
+    (cell,) = variants(schedule_online=[500])
+    old = {leaf: value for leaf, value in flat(cell.config).items() if leaf != "replay.effective"}
+    old |= dict(list(RETIRED)[:1])
+    row = {"folder": cell.full, "config": old}
+    (tmp_path / "plan.json").write_text(json.dumps({"cells": [row]}))
+    assert folders(plan.placed(tmp_path, [cell])) == ["arb-schedule.online=500"]
+
+
+def test_a_finished_run_whose_data_has_changed_is_refused(tmp_path):
+    tiny.write_data(tmp_path / "data.npz")
+    (cell,) = grid([str(tmp_path / "data.npz")], env="Pendulum-v1", preset="smoke")
+    run = RunFolder(tmp_path / cell.folder)
+    run.path.mkdir(parents=True)
+    run.done_mark.touch()
+    described = {"config": flat(cell.config), "data": {"sha256": "0" * 64}}
+    run.config_file.write_text(json.dumps(described))
+    with pytest.raises(DataError, match=r"the data of .*data.npz has changed since the run"):
+        plan.refuse_hopeless(tmp_path, [cell])
+    (tmp_path / "data.npz").unlink()
+    plan.refuse_hopeless(tmp_path, [cell])  # finished, and nothing to compare with
+    run.done_mark.unlink()
+    with pytest.raises(DataError, match="there is no file"):
+        plan.refuse_hopeless(tmp_path, [cell])
+
+
+def test_a_plan_loads_no_module(tmp_path, monkeypatch):
+    (tmp_path / "evil.py").write_text("raise SystemExit('loaded')")
+    monkeypatch.syspath_prepend(tmp_path)
+    (cell,) = variants()
+    config = flat(cell.config) | {"agent": "evil:X", "replay.strategy": "evil:Y"}
+    (tmp_path / "plan.json").write_text(json.dumps({"cells": [{"folder": "a/b/c/seed-0", "config": config}]}))
+    assert plan.placed(tmp_path, [cell]) == [cell]
+
+
 def test_a_plan_with_other_settings_is_refused_in_one_line(tmp_path):
     (cell,) = variants()
     row = {"folder": cell.folder, "config": flat(cell.config) | {"replay.old": 1}}
@@ -112,8 +149,8 @@ def test_a_run_of_other_settings_in_the_folder_is_refused(tmp_path):
     (cell,) = variants()
     folder = tmp_path / cell.folder
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"config": flat(cell.config) | {"schedule.online": 7}}))
-    with pytest.raises(DataError, match=r"schedule.online = 7, not 400"):
+    (folder / "config.json").write_text(json.dumps({"config": flat(cell.config) | {"schedule.online": 900}}))
+    with pytest.raises(DataError, match=r"schedule.online = 900, not 400"):
         plan.placed(tmp_path, [cell])
 
 

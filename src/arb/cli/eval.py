@@ -23,7 +23,8 @@ Returns = NDArray[np.float64]
 
 _MORE = """
 The policy acts as in the run's own evaluations, from other starts: another --seed is another set of episodes. A score
-of 0 is D4RL's random policy, 100 its expert. In a maze, success is the share of episodes that reached the goal.
+of 0 is D4RL's random policy, 100 its expert. Success is the share of episodes that reached the goal of a maze, or that
+the environment itself reports in info["success"] or info["is_success"].
 
 examples:
   arb eval runs/hopper                          as many episodes as the run's own evaluations had
@@ -45,13 +46,15 @@ def main(arguments: list[str]) -> int:
     episodes = asked.episodes or _episodes(run, described)
     if asked.gif:  # first, so that a machine that cannot draw says so at once
         _film(env, policy, asked.seed, asked.gif)
-    evaluate = _library(env).rollout.evaluate
-    returns = evaluate(policy, lambda: _made(env, policy), episodes, np.random.SeedSequence(asked.seed))
-    print("\n".join(table(run, described, env, returns)))
+    play = _library(env).rollout.play
+    played = play(policy, lambda: _made(env, policy), episodes, np.random.SeedSequence(asked.seed))
+    print("\n".join(table(run, described, env, played.returns, played.successes)))
     return 0
 
 
-def table(run: RunFolder, described: Description, env: str, returns: Returns) -> Iterator[str]:
+def table(
+    run: RunFolder, described: Description, env: str, returns: Returns, told: NDArray[np.bool_] | None = None
+) -> Iterator[str]:
     """What came out, next to what the run itself recorded at its end."""
     config = described.config
     about = (config["task"], config["agent"], config["replay.strategy"], f"seed {config['seed']}")
@@ -65,7 +68,7 @@ def table(run: RunFolder, described: Description, env: str, returns: Returns) ->
     curves = run.curves()
     if "online" in curves:
         yield _line("return, in run", curves["online"].returns[-1])
-    successes = family_of("", env).successes(returns)
+    successes = family_of("", env).successes(returns) if told is None else told
     if successes is not None:
         yield f"{'success':<16}{np.mean(successes):>10.1%}"
 
@@ -108,6 +111,7 @@ def _film(env: str, policy: Policy, seed: int, path: Path) -> None:
 def _library(env: str) -> Any:
     """`arb.envs`, if what it is built on starts."""
     try:
+        import arb.envs.observations
         import arb.envs.rollout
 
         return arb.envs
@@ -122,7 +126,8 @@ def _library(env: str) -> Any:
 def _made(env: str, policy: Policy) -> Any:
     """The environment, if the policy fits its observations."""
     try:
-        made = _library(env).make(env)
+        library = _library(env)
+        made = library.observations.flattened(library.make(env))
     except ModuleNotFoundError as missing:
         raise DataError(f"{env} needs {missing.name}, which is not installed") from None
     except ValueError as problem:

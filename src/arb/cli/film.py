@@ -91,10 +91,11 @@ def film(env: str, act: Callable[[Any], Any], seed: int, path: Path) -> tuple[fl
     from PIL import Image
 
     from arb.envs import make
+    from arb.envs.observations import flattened
 
     rewards: list[float] = []
     # An open OpenGL context complains when Python ends, so it is closed whatever happens.
-    with closing(make(env, render_mode="rgb_array")) as world:
+    with closing(flattened(make(env, render_mode="rgb_array"))) as world:
         every, delay = pace(float(world.metadata.get("render_fps") or 30))
         pictures = [_small(Image.fromarray(shot)) for shot in _play(world, act, seed, every, rewards)]
     with whole(path) as unfinished:

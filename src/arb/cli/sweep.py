@@ -125,7 +125,7 @@ def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> 
         raise DataError("--workers must be at least 1, --retry at least 0")
     cells = plan.placed(out, cells)
     left = [cell for cell in cells if not plan.done(out, cell)]
-    plan.refuse_hopeless(left)
+    plan.refuse_hopeless(out, cells)
     crew = (
         _ray_cluster(options.ray, options.slice) if options.ray is not None and not options.dry_run and left else None
     )

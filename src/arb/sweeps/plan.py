@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ from arb.data.load import locate
 from arb.errors import DataError
 from arb.files import read_json, refuse_file, write_text
 from arb.runfolder import RunFolder
-from arb.runs.config import Config, flat
-from arb.runs.folder import finished, refuse_other_config
+from arb.runs.config import RETIRED, Config, configure, flat
+from arb.runs.folder import finished, refuse_other_config, refuse_other_data
 from arb.runs.problem import Problem
 from arb.sweeps.grid import Cell
 from arb.tasks import task_of
 
+_NAMES = {"task": "task", "env": "env", "agent": "agent", "strategy": "replay.strategy"}
 PLAN, CACHE, LOCK = "plan.json", ".pretrained", ".lock"
 
 
@@ -36,7 +37,9 @@ def placed(out: Path, cells: Iterable[Cell]) -> list[Cell]:
     another run, the name with all given settings is taken. A folder that holds something else is refused.
     """
     refuse_file(out)
-    planned = _planned(out)
+    cells = list(cells)
+    asked_for = {(cell.config.agent, cell.config.replay.strategy) for cell in cells}
+    planned = {folder: _of_today(config, asked_for) for folder, config in _planned(out).items()}
     known = {_frozen(config): folder for folder, config in planned.items() if _is_cell(folder)}
     found = []
     for cell in cells:
@@ -53,6 +56,21 @@ def placed(out: Path, cells: Iterable[Cell]) -> list[Cell]:
         refuse_other_config(out / folder, cell.config)
         found.append(cell._replace(folder=folder))
     return found
+
+
+def _of_today(held: dict[str, Any], asked_for: Collection[tuple[str, str]]) -> dict[str, Any]:
+    """A planned configuration with today's settings: new ones have their defaults, retired ones are left out.
+
+    Only agents and strategies that the command names are looked up: a file must not load a plug-in.
+    """
+    if (held.get("agent"), held.get("replay.strategy")) not in asked_for:
+        return held
+    kept = {leaf: value for leaf, value in held.items() if (leaf, value) not in RETIRED}
+    try:
+        names = {name: kept[leaf] for name, leaf in _NAMES.items()}
+        return flat(configure(**names)) | kept
+    except (KeyError, TypeError, DataError):  # not a configuration of today: `_refuse_other_version` says so
+        return kept
 
 
 def _refuse_other_version(out: Path, planned: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Any]) -> None:
@@ -120,12 +138,22 @@ def _planned(out: Path) -> dict[str, dict[str, Any]]:
 # ---- what would make every run of its kind fail ----------------------------------------------------------------------
 
 
-def refuse_hopeless(cells: Sequence[Cell]) -> None:
-    """Refuse data and environments that cannot be used, each looked at once."""
-    for task in dict.fromkeys(cell.config.task for cell in cells):
+def refuse_hopeless(out: Path, cells: Sequence[Cell]) -> None:
+    """Refuse data and environments that cannot be used, each looked at once, and data that has changed since."""
+    left = [cell for cell in cells if not done(out, cell)]
+    for task in dict.fromkeys(cell.config.task for cell in left):
         refuse_unknown(task)
-    for config in {_kind(cell.config): cell.config for cell in cells}.values():
-        _refuse_problem(config)
+    kinds: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        kinds.setdefault(_kind(cell.config), []).append(cell)
+    for members in kinds.values():
+        config = next((cell.config for cell in members if cell in left), None)
+        if config is None and not _is_readable(members[0].config.task):
+            continue  # all of them are finished, and their data is gone
+        data_hash = _refuse_problem(config or members[0].config)
+        for cell in members:
+            if data_hash is not None:
+                refuse_other_data(out / cell.folder, cell.config, data_hash)
 
 
 def refuse_unknown(task: str) -> None:
@@ -147,18 +175,24 @@ def _is_here(source: str) -> bool:
     return task_of(source) is None and locate(source)[0] != "minari"
 
 
+def _is_readable(source: str) -> bool:
+    return _is_here(source) and Path(locate(source)[1]).exists()
+
+
 def _env(config: Config) -> str:
     task = task_of(config.task)
     return config.env or (task.env if task else "")
 
 
-def _refuse_problem(config: Config) -> None:
+def _refuse_problem(config: Config) -> str | None:
+    """Look at the data and the environment, as far as they are here; the hash of the data, if it was read."""
     from arb.envs import make
 
     if _is_here(config.task):
-        Problem.of(config)
-    elif env := _env(config):
+        return Problem.of(config).data_hash
+    if env := _env(config):
         try:
             make(env).close()
         except (ValueError, AttributeError) as problem:  # as in a run; the latter from MuJoCo
             raise DataError(f"{problem} (`arb doctor` checks this machine)") from None
+    return None
