@@ -97,8 +97,11 @@ def test_plug_ins_below_the_current_folder_travel_and_installed_ones_do_not(scra
     (tmp_path / "plugin_box").mkdir()
     (tmp_path / "plugin_box" / "__init__.py").touch()
     (tmp_path / "plugin_box" / "part.py").write_text("VALUE = 2")
+    (tmp_path.parent / "elsewhere").mkdir(exist_ok=True)
+    monkeypatch.syspath_prepend(tmp_path.parent / "elsewhere")
+    (tmp_path.parent / "elsewhere" / "plugin_elsewhere.py").touch()
     config = {
-        "env": "gymnasium.envs:Pendulum-v1",
+        "env": "plugin_elsewhere:Pendulum-v1",
         "agent": "plugin_box.part:Mine",
         "replay.strategy": "lone_plugin:Own",
         "task": "lone_plugin:not_a_module",
