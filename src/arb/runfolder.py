@@ -34,7 +34,7 @@ _ENV = re.compile(r"(?!.*\.\.)[\w.:-]+(/[\w.:-]+)*")
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
-class Table:
+class GrowingTable:
     """A CSV file with one header, appended to row by row; every row is on disk when `add` returns.
 
     A resumed run cuts it back to where its checkpoint was.
@@ -237,7 +237,7 @@ class RunFolder:
         """The evaluations in eval.csv, by phase; a value that is not finite, or an episode told twice, is refused."""
         found: dict[str, dict[int, dict[int, tuple[float, ...]]]] = {}
         told = False
-        for place, row in Table(self.eval_file).rows():
+        for place, row in GrowingTable(self.eval_file).rows():
             told = "success" in row
             names = ("score", "return", "success") if told else ("score", "return")
             phase, step = _phase(row, place), _whole(row, "step", place)
@@ -256,7 +256,7 @@ class RunFolder:
     def metrics(self) -> dict[str, dict[str, Floats]]:
         """The columns of metrics.csv, by phase and name; what was not measured is nan."""
         found: dict[str, dict[str, list[float]]] = {}
-        for place, row in Table(self.metrics_file).rows():
+        for place, row in GrowingTable(self.metrics_file).rows():
             columns = found.setdefault(_phase(row, place), {})
             step = _whole(row, "step", place)
             if columns.get("step") and step <= columns["step"][-1]:

@@ -26,7 +26,7 @@ from arb.cli.film import drawing, pace
 from arb.envs.rollout import evaluate
 from arb.files import write_npz
 from arb.policy import FILES, export_policy, load_policy
-from arb.runfolder import RunFolder, Table
+from arb.runfolder import GrowingTable, RunFolder
 from arb.runs.config import configure
 from arb.runs.problem import Problem, describe_run
 
@@ -91,7 +91,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "config.json").write_text(json.dumps(describe_run(config, problem)))
     for episode, value in enumerate(evaluate(actor, problem.make_env, 2, SEED)):
         row = {"phase": "online", "step": 400, "episode": episode, "return": float(value), "score": float(value)}
-        Table(folder / "eval.csv").add(row)
+        GrowingTable(folder / "eval.csv").add(row)
     export_policy(actor, problem.shaping, problem.actions, folder)
     return folder
 
@@ -100,7 +100,9 @@ def test_raw_environment_and_exported_policy_repeat_the_returns_of_the_agent(fin
     again = evaluate(
         load_policy(finished), lambda: gymnasium.make("Pendulum-v1"), 2, np.random.SeedSequence(SEED.entropy)
     )
-    np.testing.assert_array_equal(again, [float(row["return"]) for _, row in Table(finished / "eval.csv").rows()])
+    np.testing.assert_array_equal(
+        again, [float(row["return"]) for _, row in GrowingTable(finished / "eval.csv").rows()]
+    )
 
 
 def test_table(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

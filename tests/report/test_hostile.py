@@ -35,8 +35,8 @@ def shown(path):
     files = [text for table in made for text in table.files().values()]
     files.append(page(results, together, made, "t"))
     files.append(text(results, made))
-    for experiment in PAPER.values():
-        files += experiment.of(results)[0].files().values()
+    for rendered in PAPER.values():
+        files += rendered(results)[0].files().values()
     return results, "".join(files)
 
 
@@ -52,7 +52,9 @@ def altered(value, rng):
     """A JSON value with one or two of its parts replaced or removed."""
     value = json.loads(json.dumps(value))
     for _ in range(rng.choice((1, 1, 2))):
-        path = rng.choice([place for place in places(value) if place])
+        path = rng.choice([place for place in places(value) if place] or [()])
+        if not path:
+            break
         inner = value
         for key in path[:-1]:
             inner = inner[key]

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from arb.algorithms import agent_label
 from arb.paper import published
 from arb.paper.tables import about_ours
-from arb.report.cells import Cell, Results, gather
+from arb.report.cells import Results, Seeds, gather
 from arb.report.comparison import entry
 from arb.report.figures import scores_and_shares
 from arb.report.record import Record
@@ -121,7 +121,7 @@ def clip(results: Results) -> tuple[Table, Figure | None]:
     """ARB's clipping bounds, each varied while the other keeps its default."""
     chosen, _, said = _chosen(results, "pex", ("antmaze-large-diverse-v2",), "replay.clip")
     where = list(dict.fromkeys((cell.agent, cell.task) for cell in chosen.cells))
-    own: dict[tuple[str, float, tuple[str, str]], Cell] = {}
+    own: dict[tuple[str, float, tuple[str, str]], Seeds] = {}
     for cell in chosen.cells:
         bounds = cell.runs[0].config.get("replay.clip", (-12.0, 7.0))
         if not (isinstance(bounds, list | tuple) and len(bounds) == 2 and all(isinstance(b, float) for b in bounds)):

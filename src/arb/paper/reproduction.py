@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from arb.errors import DataError
 from arb.paper.ablations import clip, online_ratio, temperature, trajectory
@@ -19,31 +19,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Experiment(NamedTuple):
-    """Something the paper shows."""
-
-    purpose: str
-    of: Callable[[Results], tuple[Table, Figure | None]]
+Rendered = Callable[["Results"], tuple["Table", "Figure | None"]]
 
 
-def _detailed(agent: str) -> Callable[[Results], tuple[Table, Figure | None]]:
+def _detailed(agent: str) -> Rendered:
     return lambda results: (detailed_table(results, agent), None)
 
 
-PAPER: Mapping[str, Experiment] = {
-    "main": Experiment(
-        "average normalised returns of Cal-QL, PEX and FamO2O by group of tasks", lambda r: (summary_table(r), None)
-    ),
-    "calql": Experiment("every task with Cal-QL", _detailed("calql")),
-    "pex": Experiment("every task with PEX", _detailed("pex")),
-    "famo2o": Experiment("every task with FamO2O", _detailed("famo2o")),
-    "iql": Experiment("every task with IQL", _detailed("iql")),
-    "online-ratio": Experiment("the online share of the batches over steps, FamO2O on hopper", online_ratio),
-    "trajectory": Experiment("ARB by trajectory and by transition, Cal-QL on antmaze-large-play-v2", trajectory),
-    "temperature": Experiment("ARB's temperature, PEX on antmaze-large-diverse-v2", temperature),
-    "clip": Experiment("ARB's clipping bounds, PEX on antmaze-large-diverse-v2", clip),
+PAPER: Mapping[str, Rendered] = {
+    "main": lambda results: (summary_table(results), None),
+    **{agent: _detailed(agent) for agent in ("calql", "pex", "famo2o", "iql")},
+    "online-ratio": online_ratio,
+    "trajectory": trajectory,
+    "temperature": temperature,
+    "clip": clip,
 }
-"""What can be rendered, under its name."""
+"""How our runs are shown beside the paper's, under the names of its experiments."""
 
 
 def render(name: str, paths: Sequence[Path], out: Path) -> str:
@@ -62,7 +53,7 @@ def render(name: str, paths: Sequence[Path], out: Path) -> str:
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise DataError(f"the paper has no {name!r} here{hint}; there are {', '.join(PAPER)}")
     runs = read_runs(paths)
-    table, figure = PAPER[name].of(gather(runs))
+    table, figure = PAPER[name](gather(runs))
     content = {path: text.encode() for path, text in table.files().items()}
     if figure is not None:
         from arb.report.figures import rendered

@@ -17,7 +17,7 @@ from arb.errors import DataError
 from arb.paper.claims import verdicts
 from arb.report import paired
 from arb.report.baseline import Comparison, comparisons, paired_tables
-from arb.report.cells import Cell, Results, gather
+from arb.report.cells import Results, Seeds, gather
 from arb.report.comparison import episodes_of, score_table, steps_of
 from arb.report.counting import count
 from arb.report.figures import drawing, learning_curves, online_share, themed
@@ -173,7 +173,7 @@ def temperatures(campaigns: Sequence[Campaign]) -> Table:
     )
 
 
-def _at_the_end(cells: Sequence[Cell], figure: str) -> float | None:
+def _at_the_end(cells: Sequence[Seeds], figure: str) -> float | None:
     """The last value of a replay figure, mean over seeds and then over tasks."""
     last = [found[1][:, -1] for cell in cells if (found := cell.metric(f"replay.{figure}"))]
     ends = [float(np.nanmean(values)) for values in last if np.isfinite(values).any()]

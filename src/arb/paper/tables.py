@@ -10,7 +10,7 @@ import numpy as np
 from arb.algorithms import agent_label
 from arb.paper import published
 from arb.paper.published import STRATEGIES
-from arb.report.cells import Cell, Results
+from arb.report.cells import Results, Seeds
 from arb.report.comparison import counted_seeds, entry, steps_of
 from arb.report.tables import Entry, Table, with_best
 
@@ -20,7 +20,7 @@ SETTINGS = {"replay.clip": [-12.0, 7.0], "replay.level": "trajectory"}
 TEMPERATURES = {"calql": 5.0, "pex": 0.5, "famo2o": 0.5}
 
 
-def ours(results: Results, agent: str, task: str, strategy: str) -> Cell | None:
+def ours(results: Results, agent: str, task: str, strategy: str) -> Seeds | None:
     """Our runs of a cell of the paper; of several settings the paper's, and of those the longest training."""
     cells = [
         cell
@@ -30,7 +30,7 @@ def ours(results: Results, agent: str, task: str, strategy: str) -> Cell | None:
     return max(cells, key=_nearness, default=None)
 
 
-def _nearness(cell: Cell) -> tuple[int, int]:
+def _nearness(cell: Seeds) -> tuple[int, int]:
     config = cell.runs[0].config
     wanted: dict[str, object] = dict(SETTINGS)
     if cell.agent in TEMPERATURES:
@@ -39,7 +39,7 @@ def _nearness(cell: Cell) -> tuple[int, int]:
     return sum(config.get(leaf) == value for leaf, value in wanted.items()), online if isinstance(online, int) else 0
 
 
-def about_ours(cells: Iterable[Cell | None]) -> str:
+def about_ours(cells: Iterable[Seeds | None]) -> str:
     """How many seeds and steps our numbers rest on, beside the paper's."""
     found = [cell for cell in cells if cell is not None]
     theirs = f"the paper has {published.SEEDS} seeds of {published.STEPS:,} updates offline and as many steps online"
@@ -55,7 +55,7 @@ def about_ours(cells: Iterable[Cell | None]) -> str:
 def detailed_table(results: Results, agent: str) -> Table:
     """Every task of the paper with one algorithm."""
     rows: list[Row] = []
-    used: list[Cell | None] = []
+    used: list[Seeds | None] = []
     for group, tasks in published.tasks().items():
         cells = {(task, s): ours(results, agent, task, s) for task in tasks for s in STRATEGIES}
         used += cells.values()
@@ -97,7 +97,7 @@ def _printed_average(agent: str, group: str) -> tuple[Entry, ...]:
     return with_best(entries)
 
 
-def _own_row(task: str, cells: Sequence[Cell | None]) -> list[Row]:
+def _own_row(task: str, cells: Sequence[Seeds | None]) -> list[Row]:
     """Our numbers for a task; no row where there are none."""
     entries = [replace(entry(cell.values("last")), digits=2) if cell else Entry() for cell in cells]
     return [((task, "ours"), with_best(entries))] if any(cells) else []
@@ -132,7 +132,7 @@ def summary_table(results: Results) -> Table:
     """The paper's main table: means over groups of tasks."""
     rows: list[Row] = []
     notes: list[str] = []
-    used: list[Cell | None] = []
+    used: list[Seeds | None] = []
     for group, title in published.GROUPS.items():
         own: list[list[Entry]] = []
         for agent in ("calql", "pex", "famo2o"):
@@ -183,7 +183,7 @@ def _summary_notes(agent: str, group: str) -> list[str]:
     return [f"† {name}: the paper's detailed table gives {', '.join(found)}."] if found else []
 
 
-def _own_summary(results: Results, agent: str, group: str) -> tuple[list[Entry], list[str], list[Cell]]:
+def _own_summary(results: Results, agent: str, group: str) -> tuple[list[Entry], list[str], list[Seeds]]:
     """Ours over the tasks that all strategies with runs share."""
     tasks = published.tasks()[group]
     cells = {(task, s): ours(results, agent, task, s) for task in tasks for s in STRATEGIES}
@@ -195,7 +195,7 @@ def _own_summary(results: Results, agent: str, group: str) -> tuple[list[Entry],
     return entries, shared, [cell for (task, _), cell in cells.items() if cell and task in shared]
 
 
-def _group_entry(cells: Sequence[Cell | None], digits: int = 1) -> Entry:
+def _group_entry(cells: Sequence[Seeds | None], digits: int = 1) -> Entry:
     """The mean over tasks of the means over seeds, with the fewest seeds that a task has; needs all tasks."""
     values = [cell.values("last") for cell in cells if cell]
     if not values or len(values) < len(cells):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from arb.algorithms import agent_label
 from arb.report import paired
-from arb.report.cells import MEASURES, PRIMARY, Cell, Results, gather
+from arb.report.cells import MEASURES, PRIMARY, Results, Seeds, gather
 from arb.report.counting import count
 from arb.report.record import Record
 from arb.report.runs import read_runs
@@ -84,7 +84,7 @@ def _start(run: Record) -> str:
     return json.dumps([shared, run.data.get("sha256")], sort_keys=True)
 
 
-def _paired(cell: Cell, base: Mapping[str, Record]) -> tuple[tuple[Record, Record], ...]:
+def _paired(cell: Seeds, base: Mapping[str, Record]) -> tuple[tuple[Record, Record], ...]:
     return tuple((run, base[_start(run)]) for run in sorted(cell.runs, key=lambda run: run.seed) if _start(run) in base)
 
 

@@ -32,7 +32,7 @@ _SHORT = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class Seeds:
     """The finished seeds of one setting; where none is finished, those on their way, for the curves only."""
 
     task: str
@@ -162,7 +162,7 @@ class Results:
     """All cells of some runs, in the order in which they are shown."""
 
     runs: Records
-    cells: tuple[Cell, ...]
+    cells: tuple[Seeds, ...]
     order: tuple[str, ...]
     """All variants: strategies in the paper's order; within one, as their settings grow."""
     doubles: tuple[Record, ...]
@@ -189,7 +189,7 @@ class Results:
         there = {cell.variant for cell in self.cells if agent in (None, cell.agent)}
         return [variant for variant in self.order if variant in there]
 
-    def cell(self, task: str, agent: str, variant: str) -> Cell | None:
+    def cell(self, task: str, agent: str, variant: str) -> Seeds | None:
         """One cell."""
         wanted = (task, agent, variant)
         return next((cell for cell in self.cells if (cell.task, cell.agent, cell.variant) == wanted), None)
@@ -210,7 +210,7 @@ def gather(runs: Records) -> Results:
     cells = []
     for (task, agent, variant), group in groups.items():
         done = tuple(run for run in group if run.status == "done")
-        cells.append(Cell(task, agent, variant, group[0].strategy, done or tuple(group), bool(done)))
+        cells.append(Seeds(task, agent, variant, group[0].strategy, done or tuple(group), bool(done)))
     agents, strategies = list(AGENTS), list(STRATEGIES)
     cells.sort(
         key=lambda cell: (
@@ -223,7 +223,7 @@ def gather(runs: Records) -> Results:
     return Results(runs, tuple(cells), tuple(order), tuple(doubles))
 
 
-def _place(variant: str, cells: Iterable[Cell]) -> tuple[int, int]:
+def _place(variant: str, cells: Iterable[Seeds]) -> tuple[int, int]:
     same = [(i, cell) for i, cell in enumerate(cells) if cell.variant == variant]
     return _rank(same[0][1].strategy, list(STRATEGIES)), same[0][0]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from arb.algorithms import agent_label
 from arb.report import statistics
 from arb.report.baseline import paired_tables
-from arb.report.cells import MEASURES, PRIMARY, Cell, Results
+from arb.report.cells import MEASURES, PRIMARY, Results, Seeds
 from arb.report.counting import count
 from arb.report.statistics import Estimate
 from arb.report.tables import Entry, Table, with_best
@@ -59,7 +59,7 @@ STARTED = ("area", "last", "best")
 """Measures whose tables show the pre-trained score beside them."""
 
 
-def _pretrained(cells: Iterable[Cell | None]) -> Entry:
+def _pretrained(cells: Iterable[Seeds | None]) -> Entry:
     """The score before fine-tuning, which the strategies of a seed share."""
     by_seed = {
         run.seed: MEASURES["pretrained"].of(run) for cell in cells if cell and cell.finished for run in cell.runs
@@ -67,7 +67,7 @@ def _pretrained(cells: Iterable[Cell | None]) -> Entry:
     return entry(np.array([value for value in by_seed.values() if value is not None], float))
 
 
-def episodes_of(cells: Iterable[Cell]) -> str:
+def episodes_of(cells: Iterable[Seeds]) -> str:
     """How many episodes an evaluation has."""
     counts = {len(scores) for cell in cells for run in cell.runs for c in run.curves.values() for scores in c.scores}
     low, high = min(counts, default=0), max(counts, default=0)
@@ -89,7 +89,7 @@ def _amount(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def steps_of(cells: Iterable[Cell]) -> str:
+def steps_of(cells: Iterable[Seeds]) -> str:
     """How much training the runs had."""
     leaves = ("schedule.pretrain", "schedule.online")
     plans = {tuple(_amount(run.config.get(leaf, "?")) for leaf in leaves) for cell in cells for run in cell.runs}
@@ -171,7 +171,7 @@ def groups(results: Results) -> list[Group]:
         cells = [cell for cell in results.cells if cell.agent == agent and cell.finished]
         scored = [cell for cell in cells if cell.normalised]
         found.append(_group(agent, "all tasks with a normalised score", scored, results.order))
-        plain: dict[str, list[Cell]] = {}
+        plain: dict[str, list[Seeds]] = {}
         for cell in cells:
             if not cell.normalised:
                 plain.setdefault(cell.task, []).append(cell)
@@ -179,7 +179,7 @@ def groups(results: Results) -> list[Group]:
     return [group for group in found if group and group.tasks and group.says_more_than_its_cells]
 
 
-def _group(agent: str, name: str, cells: Sequence[Cell], order: Sequence[str]) -> Group | None:
+def _group(agent: str, name: str, cells: Sequence[Seeds], order: Sequence[str]) -> Group | None:
     variants = sorted({cell.variant for cell in cells}, key=order.index)
     if not variants:
         return None

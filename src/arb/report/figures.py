@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from arb.algorithms import agent_label
 from arb.files import whole
 from arb.report import statistics
-from arb.report.cells import Cell, Results, gather
+from arb.report.cells import Results, Seeds, gather
 from arb.report.comparison import Group
 from arb.report.palette import colours, dashes
 from arb.report.runs import read_runs
@@ -129,7 +129,7 @@ def run_picture(folder: Path, path: Path) -> None:
 # ---- panels ---------------------------------------------------------------------------------------------------------
 
 
-def _score_panel(axes: Any, cells: Sequence[Cell], style: Mapping[str, Any]) -> None:
+def _score_panel(axes: Any, cells: Sequence[Seeds], style: Mapping[str, Any]) -> None:
     """Score over both phases; of a single run the middle half of its episodes, of several their standard deviation."""
     for cell in cells:
         for phase, (steps, values) in cell.curve.items():
@@ -144,7 +144,7 @@ def _score_panel(axes: Any, cells: Sequence[Cell], style: Mapping[str, Any]) -> 
     axes.set_xlabel("updates before, steps after the switch")
 
 
-def _share_panel(axes: Any, cells: Sequence[Cell], style: Mapping[str, Any]) -> None:
+def _share_panel(axes: Any, cells: Sequence[Seeds], style: Mapping[str, Any]) -> None:
     """The online share of a batch; in grey that of the buffer, dashed what bounds ARB's share where λ sets itself."""
     # Top-N keeps fewer offline rows: its buffer is not that of the others.
     buffers = [cell.metric("replay.online_rows") for cell in cells if cell.strategy != "top_n"]

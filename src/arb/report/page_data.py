@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from arb.algorithms import agent_label
 from arb.report import statistics
-from arb.report.cells import MEASURES, Cell, Results
+from arb.report.cells import MEASURES, Results, Seeds
 from arb.report.comparison import Group
 from arb.report.counting import count
 from arb.report.figures import profile_thresholds
@@ -139,7 +139,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def _cell(cell: Seeds) -> dict[str, Any]:
     curve = []
     for phase, (steps, values) in cell.curve.items():
         if len(steps):

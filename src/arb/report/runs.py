@@ -107,8 +107,8 @@ def _planned(plan: Path) -> dict[Path, Mapping[str, Any]]:
     found = {}
     for cell in cells:
         folder = cell["folder"]
-        if not isinstance(folder, str) or "\0" in folder:
-            raise DataError("a folder is no name")
+        if not isinstance(folder, str) or folder != tame(folder, 1000):
+            raise DataError("a folder is not a name")
         found[plan.parent / folder] = records.described("", {"config": cell["config"]}).config
     return found
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arb.algorithms import agent_label
-from arb.report.cells import Cell, Results
+from arb.report.cells import Results, Seeds
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 20
@@ -40,7 +40,7 @@ def curves(results: Results) -> str:
     return "\n".join(found)
 
 
-def _panel(title: str, cells: Sequence[Cell]) -> str:
+def _panel(title: str, cells: Sequence[Seeds]) -> str:
     means = [_thinned(cell.curve["online"][1].mean(0)) for cell in cells]
     low, high = min(map(np.min, means)), max(map(np.max, means))
     steps = cells[0].curve["online"][0][-1]

@@ -18,7 +18,7 @@ from arb.agents.saving import save as save_agent
 from arb.algorithms import agent_class
 from arb.errors import DataError
 from arb.files import read_json, to_disk
-from arb.runfolder import RunFolder, Table
+from arb.runfolder import GrowingTable, RunFolder
 from arb.runs.config import Config, deciding_leaves
 from arb.runs.machine import Logbook
 from arb.runs.problem import Problem, describe_run
@@ -104,7 +104,7 @@ class Pretrained:
         """Whether it was done before, and its files are as they were written; a damaged one is done again."""
         return intact(self.folder)
 
-    def find(self, tables: dict[str, Table], columns: Sequence[str], log: Logbook) -> Any | None:
+    def find(self, tables: dict[str, GrowingTable], columns: Sequence[str], log: Logbook) -> Any | None:
         """The agent, with its tables copied, if it has been pre-trained before.
 
         Args:
@@ -118,14 +118,14 @@ class Pretrained:
             self.folder / "agent.safetensors", self._problem.settings, agent_class(self._problem.config.agent)
         )
         for name, table in tables.items():
-            rows = [row for _, row in Table(self.folder / f"{name}.csv").rows()]
+            rows = [row for _, row in GrowingTable(self.folder / f"{name}.csv").rows()]
             more = {column: "nan" for column in columns if name == "metrics" and column not in (rows or [{}])[0]}
             if rows:  # no updates, no metrics
                 table.add(*({**row, **more} for row in rows))
         log.clock.seconds |= RunFolder(self.folder).machine().get("parts") or {}
         return agent
 
-    def keep(self, agent: Any, tables: dict[str, Table], log: Logbook) -> None:
+    def keep(self, agent: Any, tables: dict[str, GrowingTable], log: Logbook) -> None:
         """Store a pre-trained agent and the tables so far; if another process was faster, its bytes are the same."""
         if self.there:
             return
@@ -146,7 +146,7 @@ class Pretrained:
                 raise
 
 
-def _refuse_doubled(tables: dict[str, Table]) -> None:
+def _refuse_doubled(tables: dict[str, GrowingTable]) -> None:
     """Nothing that two processes wrote into one folder may be handed on."""
     folder = RunFolder(next(iter(tables.values())).path.parent)
     curves, _ = folder.curves(), folder.metrics()

@@ -28,7 +28,7 @@ from arb.files import read_json
 from arb.plugins import is_plug_in
 from arb.policy.exported import Which, export_policy
 from arb.progress import Tell
-from arb.runfolder import RunFolder, Table
+from arb.runfolder import GrowingTable, RunFolder
 from arb.runs.algorithm import Progress, finetune, pretrain
 from arb.runs.checkpoint import Pretrained, newest_checkpoint, write_checkpoint
 from arb.runs.config import Config
@@ -72,7 +72,7 @@ class Training:
     ):
         self.config, self.folder, self.problem, self.tell, self.save_every = config, folder, problem, tell, save_every
         self.pretrained = pretrained
-        self.tables = {"metrics": Table(folder.metrics_file), "eval": Table(folder.eval_file)}
+        self.tables = {"metrics": GrowingTable(folder.metrics_file), "eval": GrowingTable(folder.eval_file)}
         self.figures = (*FIGURES, *strategy_row(config.replay.strategy).figures)
         self.log = Logbook(folder)
         self.clock = self.log.clock
