@@ -75,3 +75,10 @@ def test_what_is_refused():
         SumTree(2).set(2, 1.0)
     with pytest.raises(ValueError, match="capacity of at least 1"):
         SumTree(0)
+
+
+def test_only_stratified_draws_take_one_row_of_each_part():
+    tree = SumTree(64)
+    tree.set(np.arange(64), np.ones(64))
+    assert sorted(tree.draw(np.random.default_rng(0), 64, stratified=True).tolist()) == list(range(64))
+    assert len(set(tree.draw(np.random.default_rng(0), 64).tolist())) < 64
