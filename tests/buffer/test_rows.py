@@ -69,8 +69,12 @@ def test_only_a_strategy_that_learns_is_given_columns():
             self.seen = (rows.tolist(), batch.obs.tolist(), batch.action.tolist())
             return 0.0
 
+    class Other(Uniform):
+        def train(self, rows, take, rng):
+            pytest.fail("this strategy does not learn")
+
     obs, action = np.arange(6.0)[:, None], -np.arange(6.0)[:, None]
-    learner, other = Rows(6, Learner(), seed=0), Rows(6, Uniform(), seed=0)
+    learner, other = Rows(6, Learner(), seed=0), Rows(6, Other(), seed=0)
     for rows in (learner, other):
         rows.extend([6])
         rows.train(np.array([4, 1]), lambda chosen: (obs[chosen], action[chosen]))
