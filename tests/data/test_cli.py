@@ -76,7 +76,9 @@ def test_audit_takes_the_bounds_of_an_environment(tmp_path: Path, capsys: pytest
     ],
 )
 def test_a_mistake_is_one_line_and_a_status(argv: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(argv) == status
+    from arb.cli import main
+
+    assert main(["data", *argv]) == status
     error = capsys.readouterr().err
     assert "Traceback" not in error
     if status == 1:

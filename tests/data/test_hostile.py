@@ -80,6 +80,12 @@ def test_groups_that_hold_each_other_are_listed_once(tmp_path: Path) -> None:
             group["b"] = below
             group = below
         group["loop"] = file["observations_more"]
+        wide = file.create_group("wide")
+        for _ in range(4):  # with forty names for each of the next: 2.5 million paths
+            below = wide.create_group("0")
+            for name in range(1, 40):
+                wide[str(name)] = below
+            wide = below
     assert len(read(path)) == 5
     with h5py.File(path, "a") as file:
         del file["observations"]

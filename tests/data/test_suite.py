@@ -214,6 +214,18 @@ def test_a_mixed_set_is_what_its_recipe_says(cache: Path) -> None:
     assert lengths[:10].mean() < 50 < lengths[-1]  # random falls; the best policy stays up
 
 
+def test_rows_are_shared_out_as_the_recipe_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def fake(env: Any, actor: Any, rows: int, seed: Any, tell: Any) -> Any:
+        asked.append(rows)
+        return {"rewards": np.zeros(1)}
+
+    monkeypatch.setattr("arb.data.suite.record", fake)  # the recording itself is tested above
+    make(wanted("suite:hopper-mixed", 8000), tmp_path / "x.hdf5")
+    assert asked == [1000, 1000, 1000, 1000, 2000, 2000]
+
+
 def test_the_command_line_makes_sets(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "x.hdf5"
     assert main(["make", "suite:hopper-random", "--rows", "1000", "--seed", "3", "--out", str(out)]) == 0

@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     except (DataError, ValueError, OSError, ImportError) as problem:
         print(f"arb data: {problem}", file=sys.stderr)
     except KeyboardInterrupt:
-        print("arb data: stopped; the same command goes on from here", file=sys.stderr)
+        print("arb data: stopped; run the same command to continue", file=sys.stderr)
         return 130
     return 1
 
