@@ -117,6 +117,7 @@ def _type(name: str) -> str:
 ROOMS: Mapping[str, tuple[int, str]] = {
     # room: where its centre is from left to right, and what it is
     "cli": (418, "a module per command"),
+    "api": (664, "arb.run, arb.compare"),
     "paper": (418, "the paper's experiments"),
     "sweeps": (418, "grids of runs, Ray"),
     "runs": (418, "config, Algorithm 1"),
