@@ -1,6 +1,7 @@
 """Steps on their way in: the short way for plain ones is the long way, and what does not fit is refused by both."""
 
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -40,6 +41,45 @@ def test_one_at_a_time_and_in_batches_of_one_are_the_same(steps, double):
             batch.add_batch(obs[None], action[None], [float(i)], after[None], [over], [cut], envs=[env])
             at[env] += 1.0 if what == "on" else 50.0
     assert everything(one) == everything(batch)
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps=st.lists(st.sampled_from(["on", "on", "ends", "cut", "jumps"]), max_size=40), capacity=st.integers(3, 20))
+def test_several_at_a_time_and_by_name_are_the_same(steps, capacity):
+    plain, named = made(capacity), made(capacity)
+    at = np.array([0.0, 1000.0, 2000.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for i, what in enumerate(steps):
+            obs = np.stack([at, np.arange(3.0)], axis=1).astype(np.float32)
+            struck = np.arange(3) == i % 3
+            flags = [struck & (what == kind) for kind in ("ends", "cut")]
+            step = (obs, np.full((3, 1), i, np.float32), np.full(3, i, np.float32), obs + vector(1, 0), *flags)
+            plain.add_batch(*step)
+            named.add_batch(*step, envs=[0, 1, 2])
+            at += np.where(struck & (what != "on"), 50.0, 1.0)
+    assert everything(plain) == everything(named)
+
+
+@pytest.mark.parametrize("name", ["obs", "action", "reward", "next_obs"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3.0])
+def test_a_bad_step_among_several_plain_ones_is_refused(name, value):
+    buffer = made(action_bounds=(-1.0, 1.0))
+    obs, flags = np.zeros((3, 2), np.float32), np.zeros(3, bool)
+    step = {"obs": obs, "action": np.zeros((3, 1), np.float32), "reward": np.zeros(3, np.float32), "next_obs": obs + 1}
+    buffer.add_batch(**step, terminated=flags, truncated=flags)
+    step |= {"obs": obs + 1, "next_obs": obs + 2}
+    step[name] = step[name].copy()
+    step[name].reshape(-1)[1] = value
+    before = everything(buffer)
+    if np.isfinite(value) and name != "action":
+        with pytest.warns(UserWarning, match="jumped") if name == "obs" else nullcontext():
+            buffer.add_batch(**step, terminated=flags, truncated=flags)
+        assert len(buffer) == 6
+    else:
+        with pytest.raises(DataError, match=f"^{name} (has a value|leaves the bounds)"):
+            buffer.add_batch(**step, terminated=flags, truncated=flags)
+        assert everything(buffer) == before
 
 
 @pytest.mark.parametrize(

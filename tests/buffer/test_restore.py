@@ -228,3 +228,46 @@ def test_earlier_formats_are_refused(tmp_path):
     write_state(tmp_path / "old.npz", {"format": 1, "sampler": "OnPolicy"}, {})
     with pytest.raises(DataError, match="saved in format 1, and this version reads format 2"):
         made().restore(tmp_path / "old.npz")
+
+
+@pytest.mark.parametrize("loaded", [False, True], ids=["whole", "without the dataset"])
+def test_a_restored_buffer_goes_on_step_by_step(tmp_path, loaded):
+    def begun():
+        buffer = made(300)
+        return buffer, buffer.load(data()).rows
+
+    def go_on(buffer, start, steps):
+        for t in range(start, start + steps):
+            obs = np.array([t, 0, 0], np.float32)
+            buffer.add(obs, np.zeros(2, np.float32), 1.0, obs + np.eye(3, dtype=np.float32)[0], terminated=False)
+
+    buffer, rows = begun()
+    go_on(buffer, 0, 10)
+    buffer.save(tmp_path / "buffer.npz", since=rows if loaded else 0)
+    other = begun()[0] if loaded else made(300)
+    other.restore(tmp_path / "buffer.npz")
+    for one in (buffer, other):
+        go_on(one, 10, 5)
+        assert one.take(np.arange(rows, rows + 15)).next_obs[:, 0].tolist() == list(range(1, 16))
+    assert everything(buffer) == everything(other)
+
+
+def test_an_open_episode_whose_rows_are_gone_goes_on_after_a_restore(tmp_path):
+    def step(buffer, env, t):
+        buffer.add(
+            np.array([t], np.float32), np.zeros(1, np.float32), 1.0, np.array([t + 1], np.float32), False, env=env
+        )
+
+    buffer = made(4)
+    step(buffer, 0, 0.0)
+    for t in range(5):
+        step(buffer, 1, 100.0 + t)
+    step(buffer, 2, 500.0)
+    buffer.save(tmp_path / "buffer.npz")
+    other = made(4)
+    other.restore(tmp_path / "buffer.npz")
+    for one in (buffer, other):
+        step(one, 0, 1.0)  # goes on from where it was, although no row of it is left
+        step(one, 1, 105.0)
+        assert one.stats()["trajectories"] == 3
+    assert everything(buffer) == everything(other)

@@ -173,6 +173,15 @@ def test_wrong_arguments_are_refused_in_one_sentence(call, kind, said):
         call()
 
 
+def test_a_single_row_is_a_buffer():
+    rows = Rows(1, Uniform(), seed=0)
+    for stream in (0, 1, 1):
+        rows.append([stream])
+    assert rows.draw(3).tolist() == [0, 0, 0]
+    assert rows.close(0).tolist() == []
+    assert rows.close(1).tolist() == [0]
+
+
 def test_integers_of_any_kind_are_sizes():
     assert one_row().draw(np.int64(3)).tolist() == [0, 0, 0]
     assert one_row().draw([np.int32(1), 2]).tolist() == [[0, 0]]

@@ -197,6 +197,8 @@ class ReplayBuffer:
             )
         if infos is not None:
             next_obs = with_final_obs(next_obs, infos)
+        if envs is valid is None and self._intake.add_many(obs, action, reward, next_obs, terminated, truncated):
+            return
         self._intake.add(check_steps(obs, action, reward, next_obs, terminated, truncated, envs, valid))
 
     # ---- batches out --------------------------------------------------------------------------------------------
