@@ -144,6 +144,11 @@ def test_the_picture_shows_every_room_and_its_imports():
     assert {room for rooms in LAYERS for room in rooms} == pages.ROOMS.keys()
 
 
+def test_every_module_on_the_page_of_the_architecture_exists():
+    named = re.findall(r"`([\w/]+\.py)`", (DOCS / "architecture.md").read_text())
+    assert [name for name in named if not (ROOT / name).exists() and not (ROOT / "src" / "arb" / name).exists()] == []
+
+
 def test_a_page_without_the_place_for_a_table_is_refused():
     fill = maker().filled
     assert fill("a\n<!-- x -->\nold\n<!-- end of x -->\nb", "x", "new") == "a\n<!-- x -->\nnew\n<!-- end of x -->\nb"
