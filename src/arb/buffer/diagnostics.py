@@ -9,7 +9,7 @@ from arb.buffer.ledger import Ledger
 
 
 def effective_sample_size(p: NDArray[np.float64]) -> float:
-    """1 / Σp²: how many rows an even distribution with as much concentration would have.
+    """1 / Σp²: how many rows a uniform distribution of the same concentration would have.
 
     >>> effective_sample_size(np.array([0.5, 0.5, 0.0]))
     2.0
@@ -18,7 +18,7 @@ def effective_sample_size(p: NDArray[np.float64]) -> float:
 
 
 def relative_entropy(p: NDArray[np.float64]) -> float:
-    """Entropy as a share of that of an even distribution: 1 if all rows are alike, 0 if one row takes all.
+    """Entropy as a share of that of a uniform distribution: 1 if sampling is uniform, 0 if one row gets every draw.
 
     >>> relative_entropy(np.array([0.25, 0.25, 0.25, 0.25]))
     1.0

@@ -193,7 +193,7 @@ def usable_trajectories(data: Transitions, rule: Rule, gamma: float, failure_rew
     if len(data) > LONG and data.episode is None and np.count_nonzero(ends) == 1:
         warnings.warn(
             f"the dataset's {len(data)} rows are taken for a single trajectory, as nothing in it says where episodes "
-            "end: add 'timeouts', 'next_observations' or 'episode_ids' (which, if they are all alike, confirm it)",
+            "end: add 'timeouts', 'next_observations' or 'episode_ids' (if these are all equal, they confirm it)",
             stacklevel=3,
         )
     returns = return_to_go(data.reward, ends | data.terminated, gamma, failure_reward=failure_reward)
