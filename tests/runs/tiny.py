@@ -78,11 +78,11 @@ def die_at(where: str, number: int) -> None:
 
     places = {
         "update": (arb.runs.algorithm, "learn"),
-        "collect": (ReplayBuffer, "add_batch"),  # between two steps in the environment
+        "collect": (ReplayBuffer, "add"),  # between two steps in the environment
         "refresh": (ReplayBuffer, "refresh"),
         "evaluate": (arb.runs.training, "play"),
         "checkpoint": (arb.runs.checkpoint, "_sum"),  # files are there, the checkpoint is not complete
-        "table": (arb.runfolder.Table, "add"),
+        "table": (arb.runfolder.GrowingTable, "add"),
         "switch": (Collector, "__init__"),
     }
     owner, name = places[where]
