@@ -137,7 +137,7 @@ class ReplayBuffer:
         cut = _cut_off(infos, len(ended)) if truncations is None else np.asarray(truncations, bool)
         if self.handle_timeout_termination and not vector:
             ended = ended & ~cut
-        if vector:
+        if isinstance(infos, Mapping):
             next_obs = with_final_obs(next_obs, infos)
         if len(ended) == 1 and valid is None and isinstance(obs, np.ndarray) and isinstance(next_obs, np.ndarray):
             action, reward = np.asarray(actions)[0], np.asarray(rewards)[0]

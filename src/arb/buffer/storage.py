@@ -153,7 +153,8 @@ class Storage:
 
     def take(self, rows: Ints, ledger: Ledger, n_step: int, gamma: float) -> Batch:
         """The transitions in some rows, or those over `n_step` steps from them on."""
-        last, reward, factor = rows, self._at("reward", rows), np.float32(1.0)
+        last, reward = rows, self._at("reward", rows)
+        factor: Any = np.float32(1.0)
         if n_step > 1:
             path = ledger.path(rows, n_step, self.columns["terminated"])
             last, reward, steps = along(path, self.columns["reward"], gamma)
