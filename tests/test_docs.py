@@ -216,3 +216,12 @@ def test_every_file_of_a_run_is_on_its_page():
     files = [value.name for value in vars(RunFolder("x")).values() if value.name != "x"]
     for name in [*files, *(f"policy/{file}" for file in POLICIES.values())]:
         assert f"`{name}`" in page or f"`{name}/`" in page, name
+
+
+def test_examples_in_docstrings_become_code_on_the_site():
+    pytest.importorskip("griffe")  # comes with the extra `docs`
+    spec = importlib.util.spec_from_file_location("doctests", ROOT / "tools" / "doctests.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    text = made.fenced("About:\n\n>>> 1 + 1\n2\n\nArgs:\n    x: one.")
+    assert text == "About:\n\n```pycon\n>>> 1 + 1\n2\n```\n\nArgs:\n    x: one."
