@@ -43,7 +43,7 @@ class GrowingTable:
     def __init__(self, path: Path):
         self.path = path
         self._columns: list[str] = []
-        if path.exists():
+        if path.is_file():
             with path.open(newline="") as file:
                 self._columns = next(csv.reader(file), [])
 

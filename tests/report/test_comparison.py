@@ -132,3 +132,40 @@ def test_ties_are_all_best_and_a_single_number_is_not():
     marked = with_best([Entry(1.04), Entry(0.96), Entry(0.5)])
     assert [e.best for e in marked] == [True, True, False]
     assert not any(e.best for e in with_best([Entry(1.0), Entry()]))
+
+
+def test_where_all_are_equal_none_is_best():
+    assert not any(e.best for e in with_best([Entry(0.0)] * 9))
+    assert [e.best for e in with_best([Entry(1.0), Entry(1.0), Entry(0.0)])] == [True, True, False]
+
+
+def test_what_a_mark_means_stands_in_every_format():
+    table = Table("t", "T", ("task",), ("a", "b"), ((("x",), with_best([Entry(1.0), Entry(2.0)])),), ("n",), "unusual")
+    assert "* unusual" in table.text()
+    assert "Bold: unusual." in table.markdown()
+    assert "% Bold: unusual." in table.latex()
+    plain = Table("t", "T", ("task",), ("a",), ((("x",), (Entry(1.0),)),))
+    assert "best" not in plain.text() + plain.markdown() + plain.latex()
+
+
+def test_a_formula_in_a_label_is_no_formula_in_a_spreadsheet():
+    for text in ("=1+1", "+1", "-1", "@x"):
+        table = Table("t", "T", ("task",), (text,), (((text,), (Entry(-1.5),)),))
+        (row,) = list(csv.DictReader(io.StringIO(table.csv())))
+        assert row["task"] == row["column"] == "'" + text
+        assert row["value"] == "-1.5"
+
+
+def test_a_newline_in_a_label_does_not_end_a_row_of_markdown():
+    table = Table("t", "T", ("task",), ("a",), ((("one\n| two |",), (Entry(1.0),)),))
+    assert len(table.markdown().splitlines()) == 6
+
+
+def test_success_rates_have_a_table_where_they_are_known(tmp_path):
+    folder = write_run(tmp_path / "run")
+    lines = (folder / "eval.csv").read_text().splitlines()
+    rows = [lines[0] + ",success", *(f"{line},{i % 3 == 0:d}" for i, line in enumerate(lines[1:]))]
+    (folder / "eval.csv").write_text("\n".join(rows) + "\n")
+    results = results_of(tmp_path)
+    ((_, (entry,)),) = next(table for table in tables(results, []) if table.name == "success-iql").rows
+    assert entry.value == pytest.approx(100.0 / 3)

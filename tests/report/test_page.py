@@ -14,7 +14,7 @@ from arb.errors import DataError
 from arb.report.page import write_report
 from arb.report.page_data import embedded
 from tests.report import browser
-from tests.report.folders import write_run, write_sweep
+from tests.report.folders import config_of, write_run, write_sweep
 
 EVIL = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 
@@ -307,3 +307,39 @@ def test_a_phone_does_not_scroll_sideways(page):
     page.until("return document.documentElement.clientWidth === 390")
     assert page.run("return document.documentElement.scrollWidth") == 390
     page.until("return document.querySelector('#curves svg.plot').viewBox.baseVal.width <= 390")
+
+
+def test_names_of_strategies_are_never_cut_off(window, tmp_path):
+    for online, seed in product((400, 4000), range(2)):
+        leaves = {
+            "replay.temperature": 0.5 if online == 400 else 2.0,
+            "schedule.online": online,
+            "evaluation.every": 200,
+        }
+        write_run(tmp_path / f"runs/{online}-{seed}", config_of(seed=seed, **leaves))
+    window.size(1280, 900)
+    window.open(write_report([tmp_path / "runs"], tmp_path / "out").page)
+    window.until("return document.querySelectorAll('#together svg.plot').length")
+    gaps = window.run("""return [...document.querySelectorAll('#together svg.plot')].flatMap((plot) =>
+        [...plot.querySelectorAll('text')].map((text) =>
+            text.getBoundingClientRect().left - plot.getBoundingClientRect().left))""")
+    assert min(gaps) >= 0
+
+
+def test_a_wide_table_shows_that_it_scrolls(page):
+    page.size(390, 844)
+    page.until("return document.documentElement.clientWidth === 390")
+    wide = "document.querySelector('#paired .scroll')"
+    assert page.run(f"return {wide}.scrollWidth > {wide}.clientWidth")
+    assert "scroll" in page.run(f"return getComputedStyle({wide}).backgroundAttachment")
+
+
+def test_numbers_with_commas_sort_as_numbers(page):
+    page.run("""const table = document.querySelector('[data-table=shared-settings]');
+        table.closest('details').open = true;
+        table.querySelector('tbody').replaceChildren(...['900', '12,000', '1,200'].map((text) =>
+            element('tr', {}, element('td', { text }), element('td', { text }))));
+        table.querySelectorAll('th button')[1].click()""")
+    found = page.run("""return [...document.querySelectorAll('[data-table=shared-settings] tbody tr')]
+        .map((row) => row.children[1].textContent)""")
+    assert found == ["12,000", "1,200", "900"]

@@ -1,6 +1,7 @@
 """Run folders are found, read and grouped; whatever is broken is said in a line."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -179,3 +180,23 @@ def test_regret_counts_nothing_above_100_and_success_is_a_share(tmp_path):
     assert MEASURES["regret"].of(run) == pytest.approx((10.0 + 5.0) / 2)
     assert MEASURES["success"].of(run) == 50.0
     assert MEASURES["drop"].of(run) is None
+
+
+def test_a_setting_that_is_not_replays_own_is_named_for_all_strategies(tmp_path):
+    for online in (4000, 10000):
+        write_run(tmp_path / f"arb-{online}", config_of(**{"schedule.online": online}))
+    write_run(tmp_path / "naive", config_of(strategy="naive"))
+    assert gather(read_runs([tmp_path])).variants() == ["Naive online=10000", "ARB online=4000", "ARB online=10000"]
+    for heat in (0.5, 2.0):
+        write_run(tmp_path / "b" / f"arb-{heat}", config_of(**{"replay.temperature": heat}))
+    write_run(tmp_path / "b" / "naive", config_of(strategy="naive"))
+    assert gather(read_runs([tmp_path / "b"])).variants() == ["Naive", "ARB λ=0.5", "ARB λ=2"]
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
+    for name in ("config.json", "eval.csv", "metrics.csv", "machine.json"):
+        folder = write_run(tmp_path / name)
+        (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+    reasons = {Path(run.place).name: run.reason for run in read_runs([tmp_path]).all}
+    assert all("not a regular file" in reasons[name] for name in ("eval.csv", "metrics.csv", "machine.json"))
