@@ -156,6 +156,7 @@ def test_the_rule_asks_for_seeds_up_to_the_next_look_and_peeks_at_none_between()
     assert p.decide([]) == ("more seeds", 0, 3)
     assert p.decide([clear[:3]]) == ("better", 3, None)
     assert p.decide([-clear[:3]]) == ("worse", 3, None)
+    assert p.decide([np.append(clear[:3], [-300.0, 400.0])]) == ("better", 5, None)  # it ended at three
     noisy = np.array([30.0, -20.0, 10.0])
     assert p.decide([noisy]) == ("more seeds", 3, 5)
     assert p.decide([np.append(noisy, 10.0)]) == ("more seeds", 4, 5)
