@@ -84,5 +84,6 @@ def test_an_agent_ends_above_where_it_started(name, data):
     collector = Collector(Reach(), stream(0, "collect"))
     *_, (_, agent, _, _) = finetune(agent.begin_online(), buffer, collector, key_of(0, "online"), PLAN)
     after = evaluate(on_host(agent.actor), Reach, 50, stream(0, "eval")).mean()
-    assert after > before + 1.5, (before, after)
+    # SAC starts higher: it does not imitate the poor play, so there is less left to gain.
+    assert after > before + (1.5 if name == "SAC" else 2), (before, after)
     assert after > -2, after  # straight to the mark costs 0.8 on average

@@ -26,7 +26,7 @@ from arb.agents import (
     on_host,
     scores,
 )
-from arb.agents.learn import advantages
+from arb.agents.learn import _scan, advantages
 from arb.buffer.storage import Batch
 from arb.errors import DataError
 from tests.agents.conftest import random_batches, updated
@@ -62,6 +62,15 @@ def test_one_call_equals_updates_one_by_one(name, online):
     assert same(agent, slow, rtol=1e-4, atol=1e-6)
     for name in means:
         assert means[name] == pytest.approx(np.mean([float(m[name]) for m in metrics]), rel=1e-3, abs=1e-6)
+
+
+def test_a_call_can_be_left_between_any_forty_updates():
+    batches, key, pauses = random_batches(50, 8), jax.random.key(1), []
+    agent, means = learn(fresh("IQL"), batches, key, pause=lambda: pauses.append(None))
+    assert len(pauses) == 2  # before the first 40 and before the last 10
+    whole, metrics = _scan(fresh("IQL"), batches, jax.random.split(key, 50), unroll=4)
+    assert same(agent, whole, rtol=1e-4, atol=1e-6)
+    assert means["critic_loss"] == pytest.approx(float(np.mean(metrics["critic_loss"])), rel=1e-4)
 
 
 def test_the_agent_passed_in_is_used_up_and_the_one_returned_goes_on():

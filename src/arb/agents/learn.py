@@ -73,16 +73,17 @@ def learn(
         agent, metrics = _scan(agent, *some, unroll=min(unroll, piece))
         parts.append(jax.device_get(metrics))
         _refuse_not_finite(parts[-1], start, agent)
-    return agent, {name: float(np.mean([part[name] for part in parts], dtype=np.float64)) for name in parts[0]}
+    together = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return agent, {name: float(np.mean(values, dtype=np.float64)) for name, values in together.items()}
 
 
 def piece_of(updates: int, unroll: int = 4) -> int:
-    """Updates of one compiled call: all pieces are equally long and whole loops, so their number changes no result.
+    """Updates of one compiled call, at most 40: equal pieces where the number allows, else a shorter last one.
 
     >>> piece_of(1000), piece_of(400), piece_of(60), piece_of(250)
-    (40, 40, 20, 250)
+    (40, 40, 20, 40)
     """
-    return max((n for n in range(unroll, 41, unroll) if updates % n == 0), default=updates)
+    return max((n for n in range(unroll, 41, unroll) if updates % n == 0), default=min(updates, 40))
 
 
 def _refuse_not_finite(metrics: dict[str, Any], start: int, agent: Any) -> None:
