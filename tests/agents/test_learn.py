@@ -132,7 +132,7 @@ def test_the_number_of_an_action_that_does_not_exist_is_noticed(number):
     batches = random_batches(2, 8)._replace(action=np.zeros((2, 8), np.int64))
     batches.action[1, 5] = number
     with pytest.raises(
-        NotFiniteError, match=r"policy_loss .* at update 1 of this call; .* action numbers out of range"
+        NotFiniteError, match=r"policy_loss .* at update 1 of this call; .* discrete actions out of range"
     ):
         learn(agent, batches, jax.random.key(0), unroll=1)
 

@@ -9,7 +9,7 @@ import pytest
 
 from arb import DataError
 from arb.files import locked, read_json
-from arb.runfolder import RunFolder, Table, read_name, refuse_module
+from arb.runfolder import GrowingTable, RunFolder, read_name, refuse_module
 
 CONFIG = {"config": {"agent": "iql", "replay.strategy": "arb", "seed": 0}, "env": "arb/hopper-v2"}
 
@@ -138,15 +138,15 @@ def test_a_second_holder_of_a_lock_is_refused_and_the_next_is_not(tmp_path):
 
 
 def test_a_table_keeps_its_columns_and_is_cut_back(tmp_path):
-    table = Table(tmp_path / "t.csv")
+    table = GrowingTable(tmp_path / "t.csv")
     table.add({"a": 1, "b": 0.1})
     size = table.size
     table.add({"a": 2, "b": np.float64(0.2)}, {"a": 3})
     assert table.columns == ("a", "b")
     with pytest.raises(ValueError, match="has no column c"):
         table.add({"a": 1, "c": 2})
-    assert [row for _, row in Table(table.path).rows()][2] == {"a": "3", "b": ""}
-    Table(table.path).cut(size)
+    assert [row for _, row in GrowingTable(table.path).rows()][2] == {"a": "3", "b": ""}
+    GrowingTable(table.path).cut(size)
     assert table.path.read_text() == "a,b\n1,0.1\n"
     table.cut(0)
     table.add({"z": 1})

@@ -144,6 +144,9 @@ class DensityRatio(Sampler):
         self._greatest = 0.0  # the weight of the next online row; 0 until the first one comes
         self._loss = float("nan")
 
+    def __repr__(self) -> str:
+        return f"DensityRatio({self.ratio.config})"  # without the weights, which move while it learns
+
     def bind(self, ledger: Ledger) -> None:
         """Make a tree over the ledger's rows."""
         super().bind(ledger)
