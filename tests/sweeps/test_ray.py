@@ -241,7 +241,7 @@ def test_another_token_is_refused_in_one_line(place, environment, cluster):
         node.kill()
 
 
-@pytest.mark.long  # minutes; a raylet that starts on a busy machine may miss Ray's own 15 s limit
+@pytest.mark.slow
 def test_killed_drivers_and_heads_lose_no_more_than_a_slice(place, environment, pool):
     port = free_port()
     command = sweep_command(place, "again", "--ray", f"127.0.0.1:{port}", "--slice", "0")
