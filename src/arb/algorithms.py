@@ -7,8 +7,6 @@ Sources: the paper's appendix, and the authors' release where the two disagree o
 docs/algorithms say which, value by value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, NamedTuple, get_type_hints

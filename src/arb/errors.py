@@ -1,7 +1,5 @@
 """Mistakes in what a caller handed over, said in one line."""
 
-from __future__ import annotations
-
 import difflib
 import types
 from collections.abc import Iterable

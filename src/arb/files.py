@@ -3,8 +3,6 @@
 Every file is written under a temporary name and renamed. Arrays are stored without pickle, everything else as JSON.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

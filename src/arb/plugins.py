@@ -3,8 +3,6 @@
 Such a name comes from the command line or from Python. A name that was read from a file is never handed to this module.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@
 row for every run of a sweep.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ NumPy alone. What is read here may come from somebody else: it is checked, and a
 `DataError` in one line. Names that are read stay text; none becomes a path or a module to import.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -5,8 +5,6 @@ here. A strategy of somebody else is `my_module:MySampler`, a subclass of `arb.S
 constructor are its settings.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Mapping

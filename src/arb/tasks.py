@@ -8,8 +8,6 @@ for the same addresses (`tensorflow_datasets/d4rl/*/checksums.tsv`); references 
 qualities of a robot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches

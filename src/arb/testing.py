@@ -9,8 +9,6 @@ def test_my_agent():
     check_agent(MyAgent, MySettings(hidden=(16, 16)))
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path

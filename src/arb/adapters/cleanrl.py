@@ -8,8 +8,6 @@ rb.refresh(actor)
 data = rb.sample(args.batch_size)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple

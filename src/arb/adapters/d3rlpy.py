@@ -7,8 +7,6 @@
 Episodes, transition pickers and mini-batches stay the host's. Only which (episode, step) comes next is ours.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any, BinaryIO
@@ -209,7 +207,7 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
                 group.create_dataset(name, data=array)
 
     @classmethod
-    def load(cls, f: BinaryIO, buffer: Ring, *args: Any, **kwargs: Any) -> ReplayBuffer:
+    def load(cls, f: BinaryIO, buffer: Ring, *args: Any, **kwargs: Any) -> "ReplayBuffer":
         """Read what `dump` wrote, here or in the host's own class; the latter has no weights, and all of it is past."""
         loaded: ReplayBuffer = super().load(f, buffer, *args, **kwargs)
         with h5py.File(f, "r") as file:

@@ -7,8 +7,6 @@
 The host keeps its columns; `arb.adapters.sb3_columns` says which row of ours is where in them.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import warnings

@@ -4,8 +4,6 @@ They have the shape (positions, environments, ...), or are dicts of such arrays.
 r // environments, environment r % environments. Nothing here needs the host to be imported.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where a buffer gets its seed inside a library that seeds NumPy's global stream and nothing else."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """TorchRL's tensordicts in our terms: how likely an actor finds the actions in them, and datasets in their layout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -11,8 +11,6 @@ Storage, writer and buffer stay the host's. The host tells a sampler which rows 
 them; their trajectories are read from the storage at that moment.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator, Mapping

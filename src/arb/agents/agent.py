@@ -5,8 +5,6 @@ comes out. Reading a field or calling a method of one costs what it costs in any
 policy acts one observation at a time.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, Self, TypeVar, dataclass_transform

@@ -5,8 +5,6 @@ the data's. Calibration replaces Q of the policy's actions by max(Q, return-to-g
 which is no bound. Every detail and its source: docs/algorithms/calql.md.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
@@ -203,7 +201,7 @@ class CalQL(Agent):
     online: bool = constant(default=False)
 
     @classmethod
-    def create(cls, key: Array, obs_dim: int, action_dim: int, config: CalQLConfig | None = None) -> CalQL:
+    def create(cls, key: Array, obs_dim: int, action_dim: int, config: CalQLConfig | None = None) -> Self:
         """A fresh agent; actions are in [−1, 1]."""
         config = config or CalQLConfig()
         if config.chunk < 1:

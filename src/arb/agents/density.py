@@ -5,12 +5,10 @@ Jensen-Shannon divergence. A row's priority is w^(1/T) relative to the offline m
 others keep the last they had. Every detail and its source: docs/algorithms/berb.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -89,7 +87,7 @@ class Ratio:
     config: RatioConfig = constant()
 
     @classmethod
-    def create(cls, key: Array, obs_dim: int, action_dim: int, config: RatioConfig | None = None) -> Ratio:
+    def create(cls, key: Array, obs_dim: int, action_dim: int, config: RatioConfig | None = None) -> Self:
         """A network that says about 1 everywhere: a small last layer with bias 1."""
         config = config or RatioConfig()
         if not (0.0 <= config.first_online_share < 1.0 <= config.first_steps):
@@ -107,7 +105,7 @@ class Ratio:
         """The ratio."""
         return density_ratio(self.net, obs, action)
 
-    def update(self, drawn: Transitions, offline: Transitions, online: Transitions) -> tuple[Ratio, Array, Array]:
+    def update(self, drawn: Transitions, offline: Transitions, online: Transitions) -> tuple["Ratio", Array, Array]:
         """One step of the network; also the drawn rows' priorities, from the network before it, and the loss."""
         weights = priority(self(drawn.obs, drawn.action), self(offline.obs, offline.action), self.config.temperature)
 

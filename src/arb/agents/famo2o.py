@@ -5,8 +5,6 @@ exp(b·advantage). The balance model learns which b has the highest value in eac
 docs/algorithms/famo2o.md.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -94,7 +92,7 @@ class FamO2O(Agent):
     online: bool = constant(default=False)
 
     @classmethod
-    def create(cls, key: Array, obs_dim: int, action_dim: int, config: FamO2OConfig | None = None) -> FamO2O:
+    def create(cls, key: Array, obs_dim: int, action_dim: int, config: FamO2OConfig | None = None) -> Self:
         """A fresh agent; actions are in [−1, 1]."""
         config = config or FamO2OConfig()
         if config.actions == "discrete":

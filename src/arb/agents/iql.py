@@ -5,8 +5,6 @@ weighted by exp(β·advantage): nothing is ever evaluated at an action outside t
 and Q, also serves PEX and FamO2O. Every detail and its source: docs/algorithms/iql.md.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -89,7 +87,7 @@ class Critics:
     value_adam: AdamState
 
     @classmethod
-    def create(cls, key: Array, obs_dim: int, action_dim: int, hidden: tuple[int, ...]) -> Critics:
+    def create(cls, key: Array, obs_dim: int, action_dim: int, hidden: tuple[int, ...]) -> Self:
         """Fresh critics whose target equals Q."""
         k_q, k_value = jax.random.split(key)
         q = Twin.create(k_q, (obs_dim + action_dim, *hidden, 1))
@@ -101,7 +99,7 @@ class Critics:
         gap: Array = self.target.least(obs, action) - self.value.scalar(obs)
         return gap
 
-    def update(self, batch: Transitions, action: Array, config: IQLConfig) -> tuple[Critics, Array, Metrics]:
+    def update(self, batch: Transitions, action: Array, config: IQLConfig) -> tuple["Critics", Array, Metrics]:
         """One step of V, Q and the target; the advantage and the next value are those of V before its step."""
         q_data = self.target.least(batch.obs, action)
         next_value = self.value.scalar(batch.next_obs)
@@ -141,7 +139,7 @@ class IQL(Agent):
     online: bool = constant(default=False)
 
     @classmethod
-    def create(cls, key: Array, obs_dim: int, action_dim: int, config: IQLConfig | None = None) -> IQL:
+    def create(cls, key: Array, obs_dim: int, action_dim: int, config: IQLConfig | None = None) -> Self:
         """A fresh agent; with discrete actions `action_dim` is their number and an action is one of 0, 1, ..."""
         config = config or IQLConfig()
         k_critics, k_policy = jax.random.split(key)

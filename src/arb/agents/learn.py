@@ -5,8 +5,6 @@ donated, so the agent passed in is used up: continue with the one returned, or p
 is not finite changes nothing, nor does any after it, so that what comes out is always the last good state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar

@@ -4,13 +4,11 @@ Everything is a value: an `MLP` is a pytree of arrays, and `descend` returns a n
 `arb.policy.networks`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -68,7 +66,7 @@ class MLP(networks.MLP):
     @classmethod
     def create(
         cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = fan_in_uniform, layer_norm: bool = False
-    ) -> MLP:
+    ) -> Self:
         """A network with `sizes = (inputs, hidden ..., outputs)`."""
         keys = jax.random.split(key, len(sizes) - 1)
         layers = [initialise(k, n_in, n_out) for k, (n_in, n_out) in zip(keys, pairwise(sizes), strict=True)]
@@ -89,7 +87,7 @@ class Twin(networks.Twin):
     @classmethod
     def create(
         cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = fan_in_uniform, layer_norm: bool = False
-    ) -> Twin:
+    ) -> Self:
         """Two networks with different weights."""
         one, two = (MLP.create(k, sizes, initialise, layer_norm) for k in jax.random.split(key))
         return cls(one, two)

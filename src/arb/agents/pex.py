@@ -4,8 +4,6 @@ Before `begin_online` this is IQL. After it the old policy is frozen, a new one 
 between the two by a softmax over κ·Q. Every detail and its source: docs/algorithms/pex.md.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -61,7 +59,7 @@ class PEX(Agent):
     online: bool = constant(default=False)
 
     @classmethod
-    def create(cls, key: Array, obs_dim: int, action_dim: int, config: PEXConfig | None = None) -> PEX:
+    def create(cls, key: Array, obs_dim: int, action_dim: int, config: PEXConfig | None = None) -> Self:
         """A fresh agent; actions are in [−1, 1]."""
         config = config or PEXConfig()
         if config.actions == "discrete":

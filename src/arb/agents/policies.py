@@ -5,9 +5,8 @@ under a standard normal, per action dimension, so that neither the policy's widt
 `"density"` is the policy's true log-density, summed. A categorical policy has one reading, its log-probability.
 """
 
-from __future__ import annotations
-
 import math
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +51,7 @@ class Gaussian(actors.Gaussian):
         sizes: tuple[int, ...],
         initialise: Initialiser = fan_in_uniform,
         lowest: float = -20.0,
-    ) -> Gaussian:
+    ) -> Self:
         """A policy of unit deviation; `log_std` is held in [lowest, 2]."""
         return cls(MLP.create(key, sizes, initialise), jnp.zeros(sizes[-1]), lowest)
 
@@ -74,7 +73,7 @@ class TanhGaussian(actors.TanhGaussian):
     @classmethod
     def create(
         cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = orthogonal, offset: float = -1.0
-    ) -> TanhGaussian:
+    ) -> Self:
         """A policy over `sizes[-1]` action dimensions: log σ = multiplier·net + offset; the multiplier starts at 1."""
         wide = (*sizes[:-1], 2 * sizes[-1])
         return cls(MLP.create(key, wide, initialise), jnp.ones(()), jnp.asarray(offset))
@@ -100,7 +99,7 @@ class Categorical(actors.Categorical):
     """Probabilities over a finite set of actions, numbered from 0."""
 
     @classmethod
-    def create(cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = fan_in_uniform) -> Categorical:
+    def create(cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = fan_in_uniform) -> Self:
         """A policy over `sizes[-1]` actions."""
         return cls(MLP.create(key, sizes, initialise))
 

@@ -5,8 +5,6 @@ target entropy. `layer_norm` normalises the critics' hidden layers as RLPD does 
 where the data has no actions. Every detail and its source: docs/algorithms/sac.md.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -105,7 +103,7 @@ class SAC(Agent):
     online: bool = constant(default=False)
 
     @classmethod
-    def create(cls, key: Array, obs_dim: int, action_dim: int, config: SACConfig | None = None) -> SAC:
+    def create(cls, key: Array, obs_dim: int, action_dim: int, config: SACConfig | None = None) -> Self:
         """A fresh agent; actions are in [−1, 1]."""
         config = config or SACConfig()
         k_q, k_policy = jax.random.split(key)

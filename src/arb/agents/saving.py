@@ -4,8 +4,6 @@ Nothing in the file is executed when it is read. It is written under another nam
 interrupted save leaves the previous file as it was.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, fields
 from pathlib import Path

@@ -5,8 +5,6 @@ costs O(n) to build and two look-ups per draw (Walker's alias method) beats a cu
 sum tree, whose single-row updates nobody needs here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Past experience as arrays: what a dict with D4RL's keys must look like, checked once at the border."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass

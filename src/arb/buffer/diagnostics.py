@@ -1,7 +1,5 @@
 """Figures that tell whether a sampling distribution does what one wants of it."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -10,8 +10,6 @@ passes through a goal without stopping:
   has many trajectories of a single step.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple

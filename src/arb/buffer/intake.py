@@ -5,8 +5,6 @@ environment led; and not at all, where a step is none because Gymnasium's next-s
 apart here and nowhere else.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence

@@ -11,11 +11,9 @@ trajectory, and a trajectory vanishes with its last row. No scan looks for borde
 order. That saved 4 of Hopper's 73 bytes per row and a tenth of the time of a batch of 256, and nobody could change it.)
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -291,7 +289,7 @@ class Ledger:
         }
 
     @classmethod
-    def from_state(cls, capacity: int, state: State) -> Ledger:
+    def from_state(cls, capacity: int, state: State) -> Self:
         """The ledger whose state this is; a `DataError` if no ledger of this capacity has such a state.
 
         The capacity may be larger than it was, as long as nothing has been overwritten.

@@ -13,8 +13,6 @@ Two likelihoods are offered:
 * `"density"`: the true log-density (or log-probability), summed over action dimensions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args

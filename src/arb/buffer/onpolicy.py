@@ -1,7 +1,5 @@
 """ARB: rows in proportion to how likely their trajectory is under the current policy."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import astuple, replace
 from typing import Any, Literal

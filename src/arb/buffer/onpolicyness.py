@@ -3,8 +3,6 @@
 Weights are kept as logarithms in float64: at λ = 0.1 the weights of two rows may differ by a factor of 1e48.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

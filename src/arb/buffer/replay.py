@@ -1,7 +1,5 @@
 """ReplayBuffer: rows and their columns behind add, load, refresh and sample, for anyone's training loop."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping, Sequence

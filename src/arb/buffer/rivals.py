@@ -3,8 +3,6 @@
 docs/rivals.md says where each comes from and which parts are our reading.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

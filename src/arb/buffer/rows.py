@@ -5,8 +5,6 @@ writes (`extend`, `append`, `close`), answers for the score of rows by their num
 `draw` returns.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import operator

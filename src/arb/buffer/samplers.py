@@ -4,8 +4,6 @@ A sampler sees the ledger and one number per row, never the columns. That is why
 buffer and the buffers of other libraries, which keep columns of their own.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from abc import ABC, abstractmethod

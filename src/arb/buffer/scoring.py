@@ -3,8 +3,6 @@
 Every call asks for the same number of rows, because frameworks that compile do so once per shape.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

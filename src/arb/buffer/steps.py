@@ -1,7 +1,5 @@
 """New steps of one or several environments, checked once at the border."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +24,7 @@ class Steps(NamedTuple):
     truncated: NDArray[np.bool_]
     envs: Sequence[int]
 
-    def only(self, chosen: NDArray[np.intp]) -> Steps:
+    def only(self, chosen: NDArray[np.intp]) -> "Steps":
         """Some of these steps."""
         obs, next_obs = ({key: column[chosen] for key, column in side.items()} for side in (self.obs, self.next_obs))
         envs = [self.envs[i] for i in chosen.tolist()]

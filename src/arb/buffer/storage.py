@@ -5,8 +5,6 @@ per trajectory, beside the ring. An open trajectory keeps the observation it has
 special happens to its newest step.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +34,7 @@ class Batch(NamedTuple):
     return_to_go: NDArray[np.float32]
     """Discounted Monte-Carlo return from this step on; `-inf` while its episode is open, so `max(q, .)` is q."""
 
-    def reshape(self, shape: tuple[int, ...]) -> Batch:
+    def reshape(self, shape: tuple[int, ...]) -> "Batch":
         """The same transitions with other leading axes."""
         return Batch(*(_reshaped(column, shape) for column in self))
 

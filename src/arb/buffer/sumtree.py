@@ -1,7 +1,5 @@
 """Draws in proportion to weights that change row by row, as prioritised replay needs them (BERB)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

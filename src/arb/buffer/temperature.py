@@ -5,8 +5,6 @@ and λ is the multiplier of that bound (REPS and MPO's E-step have the same form
 instead of λ makes the draws independent of the scale of the score. docs/temperature.md has the argument and sources.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args

@@ -4,8 +4,6 @@ What every command shares is here: mistakes and trouble with the machine are one
 command prints can neither move the cursor nor colour the terminal, whoever chose the names in it.
 """
 
-from __future__ import annotations
-
 import errno
 import importlib
 import os

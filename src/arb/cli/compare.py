@@ -1,7 +1,5 @@
 """Compare replay strategies on one task, from the same pre-trained agents: table, curves and a page."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Print a script that completes commands, options and their values at the TAB key."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """`arb data ...`: list, fetch, info, audit, convert, make, collect."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -3,8 +3,6 @@
 Libraries are tried in separate processes: one that is built for another processor would end this one.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -3,8 +3,6 @@
 It needs NumPy and the environment, not JAX.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator

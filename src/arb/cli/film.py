@@ -1,7 +1,5 @@
 """Pictures of an environment: a rendering backend that works on this machine, and one episode as an animated GIF."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The options that say what to run: the same for one run and for many, where a list may be given instead of a value."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Make tables, figures and one HTML page from run folders."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

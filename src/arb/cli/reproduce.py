@@ -1,7 +1,5 @@
 """Reproduce a table or figure of the paper from its grid of runs."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

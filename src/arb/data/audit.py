@@ -1,7 +1,5 @@
 """Is this data what it says it is? Every check is a function from a dataset to findings; the table is at the end."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping

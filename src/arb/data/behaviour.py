@@ -5,8 +5,6 @@ The agent, the replay buffer and the collector are those of `arb run`. The folde
 `run.json`, which names them. No file holds a pickle.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field

@@ -4,8 +4,6 @@
 can be made from one run and a run that was stopped goes on.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """From raw columns to a dataset with true borders: the one way every loader takes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256

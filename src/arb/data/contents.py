@@ -4,8 +4,6 @@ A file comes from somewhere else. Whatever it claims is checked against its size
 column is read; it is never executed, never unpickled, and no other file is opened on its word.
 """
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

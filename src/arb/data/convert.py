@@ -1,7 +1,5 @@
 """Datasets written to files, and other people's files rewritten in D4RL's layout."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

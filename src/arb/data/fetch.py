@@ -1,7 +1,5 @@
 """Download D4RL's files once: progress, resume, mirrors, and a checksum before a file gets its name."""
 
-from __future__ import annotations
-
 import errno
 import http.client
 import os

@@ -1,7 +1,5 @@
 """HDF5: what a file holds, listed within bounds; and D4RL's layout, written whole."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

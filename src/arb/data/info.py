@@ -1,7 +1,5 @@
 """What is in a dataset, in numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -5,8 +5,6 @@ what made them (command, commit, seed, training curve) and how good they are. `s
 SAC run. Policies are evaluated with the weights as they are stored.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -49,7 +47,7 @@ class Policy:
         """The action at the Gaussian's mean."""
         return np.asarray(np.tanh(self._heads(obs)[0]), np.float32)
 
-    def stored(self) -> Policy:
+    def stored(self) -> "Policy":
         """As it comes back from a file: every number rounded to float16."""
         return Policy(tuple((_rounded(weight), _rounded(bias)) for weight, bias in self.layers))
 

@@ -1,7 +1,5 @@
 """From the names in a file to D4RL's columns: four layouts, one table of other names, and a mapping of one's own."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any

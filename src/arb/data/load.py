@@ -1,7 +1,5 @@
 """Load a dataset from wherever it is: a task's name, a file, Minari, a bundled set, or a dict of arrays."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Mapping

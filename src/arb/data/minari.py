@@ -4,8 +4,6 @@ Minari's versions of D4RL's tasks are other recordings on other physics (Minari 
 scores on them with those on D4RL's files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """NumPy's `.npz`: what an archive holds, without unpickling anything."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ without a task, and rewards and ends are put in afterwards by OGBench's own rela
 to the state in which an action is taken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Episodes out of a policy and an environment, as columns in D4RL's layout."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ They are recorded on the spot by uniformly random actions in the real environmen
 promises. Nothing that is learnt on them says anything about D4RL, so the prefix stays in every name and table.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from zlib import crc32
 

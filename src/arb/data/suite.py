@@ -4,8 +4,6 @@ Each set is a short recipe over the policies of a ladder (`arb.data.ladder`), re
 The sets resemble D4RL's and are not D4RL's: scores on them do not compare with published ones.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Tables: CSV files, and LeRobot's folders of Parquet files."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -5,8 +5,6 @@ past it, and is cut off by the time limit. Rewards and terminals are put in afte
 evaluation map for the whole file.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any

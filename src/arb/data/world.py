@@ -1,7 +1,5 @@
 """What is known about the environment of a dataset: bounds of actions, time limit, shape of observations."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple

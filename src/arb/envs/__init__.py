@@ -5,8 +5,6 @@ Importing this package registers `arb/hopper-v2`, `arb/walker2d-v2`, `arb/halfch
 `gymnasium.make("arb.envs:arb/hopper-v2")` works anywhere.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 from typing import Any

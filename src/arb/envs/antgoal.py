@@ -4,8 +4,6 @@ It sees itself and the direction of the goal in a frame turned with it, so that 
 learns for one direction therefore holds for all of them, and the same policy walks from waypoint to waypoint of a maze.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """D4RL's AntMaze: an ant walks through a maze to a goal it is not told about."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mujoco

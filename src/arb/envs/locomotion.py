@@ -1,7 +1,5 @@
 """D4RL's hopper, walker2d and halfcheetah: the -v2 tasks of Gym, with the physics their data was recorded with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """D4RL's three mazes as text, and where their cells, walls and goals are in the world."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ The parts of a dict are joined in the order of their names, each flattened row b
 is also the order of `gymnasium.wrappers.FlattenObservation`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

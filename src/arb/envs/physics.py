@@ -9,8 +9,6 @@ D4RL's data was recorded with MuJoCo 1.50 and 2.0. Two rules have changed since,
 With both undone, genuine recorded transitions are reproduced to the rounding of float32 (`tests/envs`).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Policies in environments: the loops that step one, for training, evaluation and recording alike."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 

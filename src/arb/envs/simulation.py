@@ -1,7 +1,5 @@
 """The part that all environments here share: a compiled MuJoCo model behind Gymnasium's interface."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

@@ -4,8 +4,6 @@ A state is a dict of numbers, strings and lists that JSON keeps exactly (no pick
 state, the steps counted by a time limit, and the state of every random generator.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

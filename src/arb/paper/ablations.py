@@ -1,7 +1,5 @@
 """The paper's analyses of ARB itself: online share, trajectory or transition, temperature, clipping bounds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple

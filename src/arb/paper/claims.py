@@ -1,7 +1,5 @@
 """The paper's claims about ARB, each with a verdict that follows from the differences between our runs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

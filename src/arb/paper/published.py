@@ -6,8 +6,6 @@ tables of the appendix with Cal-QL, PEX, FamO2O and IQL and the rows "Average" p
 sensitivity to the clipping bounds. Numbers are as printed.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from functools import cache

@@ -4,8 +4,6 @@ Every archive is a campaign of its own, with its own tables: budgets and dataset
 archives holds what no program can know (commands, how settings were chosen, known deviations) and is taken over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The paper's tables of returns, with ours: the summary by groups of tasks, and every task of one algorithm."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 

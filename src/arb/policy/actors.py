@@ -4,8 +4,6 @@
 sees, actions lie in [−1, 1] or are numbers from 0. `arb.agents` adds what training needs.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Protocol
 

@@ -3,8 +3,6 @@
 Nothing in the file is executed when it is read. The classes are those of a table here; a file only picks among them.
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ compiled JAX call, and which needs no JAX at all. With JAX arrays it is JAX. `ar
 `arb.policy` loads and runs them, and both use this code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field
 from typing import Any, Protocol, cast

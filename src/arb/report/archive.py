@@ -4,8 +4,6 @@ A line holds the complete configuration, the data's hash, versions, processor, c
 of every episode of every evaluation (6 significant digits), and the replay figures (4 digits, at most 200 points).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

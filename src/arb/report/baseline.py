@@ -1,7 +1,5 @@
 """Strategies against a baseline, seed by seed: tables of paired differences, and which comparisons need more seeds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

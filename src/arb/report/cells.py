@@ -1,7 +1,5 @@
 """Runs that belong together: the seeds of one task, agent and variant of a strategy, and what they came to."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

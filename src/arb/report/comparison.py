@@ -1,7 +1,5 @@
 """Strategies compared: tables per agent, and aggregates over tasks whose scores may be added up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

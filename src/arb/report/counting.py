@@ -1,7 +1,5 @@
 """How many of something, in words."""
 
-from __future__ import annotations
-
 
 def count(number: int, noun: str) -> str:
     """A number and its noun, which takes an s unless there is one.

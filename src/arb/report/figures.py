@@ -1,7 +1,5 @@
 """The figures of a report, as matplotlib figures that come out in the same bytes every time."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence

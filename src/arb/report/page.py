@@ -1,7 +1,5 @@
 """A report: one HTML page that needs nothing else, with its tables and figures as files beside it."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

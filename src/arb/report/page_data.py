@@ -1,7 +1,5 @@
 """What the page shows, as plain values for JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

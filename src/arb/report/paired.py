@@ -5,8 +5,6 @@ interval and the test are Student's, with a variance of its own per task (Welch 
 intervals of a handful of seeds are too narrow; the stratified bootstrap stands beside it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache

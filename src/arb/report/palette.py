@@ -1,7 +1,5 @@
 """One colour per strategy, the same in figures and on the page; told apart also with colour-blind eyes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from arb.strategies import strategy_colour

@@ -4,8 +4,6 @@ What stands in files may be damaged, or made by someone else. Text loses everyth
 obey, numbers have bounds, and whatever does not fit is a `DataError` for this run alone.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Find runs in folders and archives and read them; what cannot be read is listed with its reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Curves for a terminal: one character per point."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

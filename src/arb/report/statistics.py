@@ -4,8 +4,6 @@ Scores of several tasks are given as one array per task, a number per seed: task
 Definitions follow Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice (2021).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """A table as a value, written as text, Markdown, LaTeX or CSV; each says what it holds."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -5,8 +5,6 @@ in the middle. All randomness of a chunk is either in the buffer's and the colle
 hold, or derived from the step at which the chunk starts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -3,8 +3,6 @@
 Both are folders that appear whole, with the SHA-256 sum of every file, and are checked before they are trusted.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -3,8 +3,6 @@
 No JAX is imported until the settings of an agent are asked for.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import itertools

@@ -1,7 +1,5 @@
 """What a run claims and leaves in its folder: its name, the configuration it belongs to, the scores it came to."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Other places a run's figures may go, each off unless asked for; the tables in the folder are always written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path

@@ -3,8 +3,6 @@
 Two runs with the same configuration have the same tables on one machine; their machine.json differ.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,12 +1,10 @@
 """What a configuration comes to: dataset, environment, shaping, score, and the agents and buffers made for them."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
-from typing import Any
+from typing import Any, Self
 from zlib import crc32
 
 import gymnasium
@@ -66,7 +64,7 @@ class Problem:
     """What an audit found that makes the data unsound, where one was asked for."""
 
     @classmethod
-    def of(cls, config: Config, source: str | None = None, audited: bool = False) -> Problem:
+    def of(cls, config: Config, source: str | None = None, audited: bool = False) -> Self:
         """Load the data, find its environment, and fit the shaping.
 
         Args:

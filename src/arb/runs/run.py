@@ -3,8 +3,6 @@
 `run` is idempotent. A finished folder returns at once; an interrupted one goes on from its newest checkpoint.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -3,11 +3,9 @@
 Which rule applies is in the rows of `arb.algorithms`. Scores are computed on raw rewards (`arb.tasks`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
@@ -62,7 +60,7 @@ class Shaping:
         return {**lists, "scale": self.scale, "shift": self.shift}
 
     @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> Shaping:
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`."""
         mean, std = (None if saved[name] is None else np.asarray(saved[name], np.float32) for name in ("mean", "std"))
         return cls(mean, std, float(saved["scale"]), float(saved["shift"]))

@@ -1,7 +1,5 @@
 """Being asked to stop: a signal becomes a flag that is looked at between two pieces of work."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ A checkpoint holds everything that decides what comes next, and the tables are c
 written. So an interrupted run ends in the same bytes as if nothing had happened.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -38,6 +36,14 @@ from arb.runs.stopping import Interrupted
 from arb.strategies import FIGURES, strategy_row
 
 
+class Best(NamedTuple):
+    """The evaluation whose policy is exported as the best: the pre-trained one, or a later one that scored more."""
+
+    score: float
+    phase: str
+    step: int
+
+
 @dataclass
 class State:
     """Where a run stands; everything a checkpoint holds."""
@@ -50,14 +56,6 @@ class State:
     """Rows that the dataset brought into the buffer."""
     collector: Collector | None
     best: Best | None = None
-
-
-class Best(NamedTuple):
-    """The evaluation whose policy is exported as the best: the pre-trained one, or a later one that scored more."""
-
-    score: float
-    phase: str
-    step: int
 
 
 SLOW = 4.0

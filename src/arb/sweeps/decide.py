@@ -1,7 +1,5 @@
 """More seeds only where they are needed: rounds of runs until every comparison with the baseline is decided."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A grid: tasks × agents × strategies × seeds × any settings, as cells with a folder each."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import re

@@ -3,8 +3,6 @@
 Pre-trainings come first, because runs wait for them; then the runs that share them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

@@ -1,7 +1,5 @@
 """Run a grid: skip what is finished, continue what was interrupted, retry what failed, and say what is left."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

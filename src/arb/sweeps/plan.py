@@ -1,7 +1,5 @@
 """What is settled before the first run of a sweep, and what the folder of a sweep says about its cells."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Local workers: one process per core, each started on its core, restarted when it dies."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue

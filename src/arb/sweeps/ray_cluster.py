@@ -5,8 +5,6 @@ returns its folder, and the driver sends it on from there. When a node dies, Ray
 that slice is lost. A run ends in the same bytes however often it was cut.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """What happens on a node of Ray: a task unpacks what it was sent, lets a worker do it, and packs the result."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import io

@@ -9,8 +9,6 @@ Answers are `told` with the progress and at last `done`, `stopped` or `failed`; 
 attempt would fail in the same way. When its input ends, whoever gave the orders is gone: it saves and stops.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import queue
