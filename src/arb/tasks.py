@@ -179,12 +179,12 @@ def find_task(name: str) -> Task:
 
 
 def task_of(source: str) -> Task | None:
-    """The task that a source names, by its own name, as what it stands in for, or by D4RL's name for its file."""
+    """The task that a source names, by its own name or by D4RL's name for its file."""
     if source.startswith("suite:"):
         return SUITE.get(":".join(source.split(":")[:2]))
     if source.startswith("ogbench:"):
         return _ogbench(source)
-    name = source.removeprefix("d4rl:").removeprefix("stand-in:")
+    name = source.removeprefix("d4rl:")
     return TASKS.get(name) or next((task for task in TASKS.values() if task.file == PurePath(source).name), None)
 
 

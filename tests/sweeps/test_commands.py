@@ -38,7 +38,7 @@ def test_compare_ends_in_a_table_figures_and_a_page(place, capsys):
 def test_reproduce_puts_published_numbers_beside_ours(place, capsys):
     assert main(["reproduce", "temperature"]) == 0
     said = capsys.readouterr().out
-    assert "stand-in:antmaze-large-diverse-v2" in said
+    assert "suite:antmaze-large-diverse:2000" in said
     assert "not scores of D4RL's tasks" in said
     files = {path.suffix for path in (place / "reproduce" / "temperature-smoke" / "report").rglob("*")}
     assert {".csv", ".md", ".tex", ".png"} <= files

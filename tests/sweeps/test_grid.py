@@ -63,11 +63,11 @@ def test_tuples_are_values_of_a_list():
 
 
 def test_the_paper_s_settings_of_the_family_are_taken():
-    maze, stand_in, hopper = grid(["antmaze-umaze-v2", "stand-in:antmaze-umaze-v2", TASK])
-    assert maze.config.settings == stand_in.config.settings
+    maze, made, hopper = grid(["antmaze-umaze-v2", "suite:antmaze-umaze-play:2000", TASK])
+    assert maze.config.settings == made.config.settings
     assert maze.config.settings.expectile == 0.9
     assert hopper.config.settings.expectile == 0.7
-    assert stand_in.folder.startswith("stand-in-antmaze-umaze-v2/")
+    assert made.folder.startswith("suite-antmaze-umaze-play-2000")
 
 
 NAMES = st.text("ab/:.-_ ()é", min_size=1, max_size=8)
@@ -153,7 +153,7 @@ def test_one_run_is_announced_without_plurals(capsys, tmp_path):
 def test_a_task_whose_file_may_be_elsewhere_is_not_refused():
     refuse_unknown("hopper-medium-v2")
     with pytest.raises(DataError, match="did you mean"):
-        refuse_unknown("stand-in:hoper-medium-v2")
+        refuse_unknown("suite:hoper-medium")
 
 
 def test_an_environment_whose_module_is_not_there_is_refused_whoever_reads_the_data(tmp_path):

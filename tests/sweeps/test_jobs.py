@@ -6,6 +6,7 @@ from arb import DataError
 from arb.paper.experiments import CLIPS, EXPERIMENTS, cells_of
 from arb.sweeps.grid import grid
 from arb.sweeps.jobs import Failure, Roster, Work, group_of
+from arb.tasks import SUITE, TASKS
 
 
 def cells_of_two_seeds():
@@ -128,12 +129,22 @@ def test_each_bound_is_varied_while_the_other_keeps_its_default():
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_what_stands_in_is_called_so(name):
-    cells = cells_of(name, "smoke", "stand-in")
+def test_the_sets_of_the_suite_keep_their_names(name):
+    cells = cells_of(name, "smoke", "suite")
     assert len(cells) <= 75
-    assert all(cell.config.task.startswith("stand-in:") and cell.folder.startswith("stand-in-") for cell in cells)
-    tasks = {cell.config.task for cell in cells}
-    assert not tasks & {cell.config.task for cell in cells_of(name, "smoke", "d4rl")}
+    assert all(cell.config.task.startswith("suite:") and cell.folder.startswith("suite-") for cell in cells)
+    asked, published = ([cell.config for cell in cells_of(name, "small", data)] for data in ("suite", "d4rl"))
+    for ours, theirs in zip(asked, published, strict=True):
+        assert ours.task in SUITE
+        assert SUITE[ours.task].env == TASKS[theirs.task].env
+        assert (ours.agent, ours.seed, ours.replay, ours.settings) == (
+            theirs.agent, theirs.seed, theirs.replay, theirs.settings,
+        )  # fmt: skip
+
+
+def test_every_task_of_the_paper_has_a_set_of_its_own_in_the_suite():
+    tasks = {cell.config.task for cell in cells_of("iql", "small", "suite")}
+    assert tasks == set(SUITE)
 
 
 def test_an_unknown_experiment_gets_a_suggestion():

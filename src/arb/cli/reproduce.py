@@ -7,17 +7,19 @@ from arb.cli.sweep import add_working, carry_out
 
 EXAMPLES = """
 examples:
-  arb reproduce main --preset smoke           a quick try, on stand-ins for D4RL's data
+  arb reproduce main --preset smoke           a quick try, on small sets that are made here
   arb reproduce clip --preset paper           the paper's own grid (fetch antmaze-large-diverse-v2 first)
+  arb reproduce iql --preset small --data suite   the same on the suite, without a download
   arb reproduce iql --preset paper --dry-run  which runs it takes
   arb reproduce main --preset paper --ray 10.0.0.1:6379
 
 presets: `paper` is the paper's schedule with four seeds; `small` is 30,000 updates and 20,000 steps with two seeds;
 `smoke` is a hundred of both with one seed, and for the tables one task per group.
 
-`--data stand-in`, the default of `smoke`, trains on a thousand random steps recorded on the spot in the environment of
-each task. Its scores say nothing about D4RL, and every table and figure calls them stand-in:TASK. With `--data d4rl` a
-task without its file fails, and the table says so: `arb data fetch TASK` downloads it.
+`--data suite`, the default of `smoke`, trains on the sets of this project's suite that resemble D4RL's: suite:hopper-mixed
+for hopper-medium-replay-v2, and so on (2,000 rows each with `smoke`). They are made on first use and keep their own
+names: their scores do not compare with published ones. With `--data d4rl` a task without its file fails, and the table
+says so: `arb data fetch TASK` downloads it.
 """
 
 
@@ -26,7 +28,7 @@ def main(arguments: list[str]) -> int:
     options = parser().parse_args(arguments)
     from arb.paper.experiments import EXPERIMENTS, cells_of
 
-    data = options.data or ("stand-in" if options.preset == "smoke" else "d4rl")
+    data = options.data or ("suite" if options.preset == "smoke" else "d4rl")
     cells = cells_of(options.name, options.preset, data)
     out = options.out or Path("reproduce") / f"{options.name}-{options.preset}"
     outcome = carry_out(cells, out, options)
@@ -39,8 +41,8 @@ def main(arguments: list[str]) -> int:
     tasks = {cell.config.task for cell in cells}
     if len(tasks) < len(EXPERIMENTS[options.name].tasks):
         print(f"\nOnly {len(tasks)} of the paper's {len(EXPERIMENTS[options.name].tasks)} tasks, one for each group.")
-    if data == "stand-in":
-        print("\nThe data were stand-ins (random steps recorded here): these are not scores of D4RL's tasks.")
+    if data == "suite":
+        print("\nThe data were the suite's, made here: these are not scores of D4RL's tasks.")
     print(f"\nfiles in {out / 'report'}")
     return 1 if outcome.failed else 0
 
@@ -58,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("name", help="one of the above", metavar="NAME")
     options.add_argument("-p", "--preset", default="smoke", help=f"how much training: {', '.join(SEEDS)}")
-    options.add_argument("--data", help=f"{' or '.join(DATA)} (stand-in for smoke, else d4rl)")
+    options.add_argument("--data", help=f"{' or '.join(DATA)} (suite for smoke, else d4rl)")
     options.add_argument("-o", "--out", type=Path, help="folder of the runs (reproduce/NAME-PRESET)")
     add_working(options)
     return options

@@ -118,10 +118,6 @@ def locate(source: str, make: bool = True) -> tuple[str, str]:
         from arb.data.ogbench import ogbench_file
 
         return "hdf5", str(ogbench_file(source, make))
-    if colon and kind == "stand-in":
-        from arb.data.standin import stand_in
-
-        return "hdf5", str(stand_in(rest))
     if source.removeprefix("d4rl:") in TASKS or kind == "d4rl":
         return "hdf5", str(_fetched(source))
     suffix = Path(source).suffix.lower()

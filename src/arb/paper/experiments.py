@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from arb.data.standin import PREFIX
 from arb.errors import DataError, near
 from arb.strategies import PAPER as ALL
-from arb.tasks import PAPER
+from arb.tasks import PAPER, SUITE
 
 if TYPE_CHECKING:  # importing JAX takes a second, which `arb reproduce --help` need not wait for
     from arb.sweeps.grid import Cell
@@ -67,11 +66,13 @@ SHORTER: Mapping[str, Mapping[str, Any]] = {
     "smoke": {"schedule.pretrain": 100, "schedule.online": 100, "schedule.collect": 20, "schedule.updates": 20,
               "schedule.refresh": 20, "schedule.batch": 64, "evaluation.every": 100, "evaluation.episodes": 1},
 }  # fmt: skip
-DATA = ("d4rl", "stand-in")
+DATA = ("d4rl", "suite")
+ROWS_TO_TRY = 2_000
+"""Of the suite's sets with the preset `smoke`."""
 
 
 def cells_of(name: str, preset: str, data: str) -> list[Cell]:
-    """The runs of an experiment, on D4RL's data or on what stands in for it."""
+    """The runs of an experiment, on D4RL's data or on the sets of the suite that resemble them."""
     from arb.sweeps.grid import grid
 
     for kind, value, known in (("experiment", name, EXPERIMENTS), ("preset", preset, SEEDS), ("data", data, DATA)):
@@ -80,7 +81,7 @@ def cells_of(name: str, preset: str, data: str) -> list[Cell]:
     experiment = EXPERIMENTS[name]
     tasks = experiment.tasks_to_try if preset == "smoke" and experiment.tasks_to_try else experiment.tasks
     return grid(
-        [PREFIX + task if data == "stand-in" else task for task in tasks],
+        [_on_suite(task, preset) for task in tasks] if data == "suite" else tasks,
         experiment.agents,
         experiment.strategies,
         SEEDS[preset],
@@ -88,3 +89,10 @@ def cells_of(name: str, preset: str, data: str) -> list[Cell]:
         preset=preset,
         overrides=SHORTER.get(preset),
     )
+
+
+def _on_suite(task: str, preset: str) -> str:
+    """The set of the suite that resembles a task of D4RL."""
+    name = "suite:" + task.removesuffix("-v2").replace("medium-replay", "mixed")
+    name = name if name in SUITE else f"{name}-play"
+    return f"{name}:{ROWS_TO_TRY}" if preset == "smoke" else name
