@@ -16,10 +16,10 @@ examples:
 presets: `paper` is the paper's schedule with four seeds; `small` is 30,000 updates and 20,000 steps with two seeds;
 `smoke` is a hundred of both with one seed, and for the tables one task per group.
 
-`--data suite`, the default of `smoke`, trains on the sets of this project's suite that resemble D4RL's: suite:hopper-mixed
-for hopper-medium-replay-v2, and so on (2,000 rows each with `smoke`). They are made on first use and keep their own
-names: their scores do not compare with published ones. With `--data d4rl` a task without its file fails, and the table
-says so: `arb data fetch TASK` downloads it.
+`--data suite`, the default of `smoke`, trains on the sets of this project's suite that resemble D4RL's:
+suite:hopper-mixed for hopper-medium-replay-v2, and so on (2,000 rows each with `smoke`). They are made on first use and
+keep their own names: their scores do not compare with published ones. With `--data d4rl` a task without its file fails,
+and the table says so: `arb data fetch TASK` downloads it.
 """
 
 
