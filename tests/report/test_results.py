@@ -154,6 +154,22 @@ def test_other_settings_of_arb_do_not_speak_for_the_published_ones(tmp_path):
     assert verdict_of(tmp_path, "With IQL, ARB beats naive replay") == "not tested"
 
 
+def test_other_temperatures_and_copies_of_a_seed_are_no_further_evidence(tmp_path):
+    def pairs(*folders):
+        table = verdicts([campaign(tmp_path / folder).results for folder in folders])
+        return {labels[0]: entries[0] for labels, entries in table.rows}
+
+    write_pairs(tmp_path / "a", [9.0, 10.0, 11.0])
+    write_pairs(tmp_path / "b", [9.0, 10.0, 11.0])
+    for heat in (0.2, 2.0):
+        write_pairs(tmp_path / "a" / str(heat), [90.0, 90.0, 90.0], **{"replay.temperature": heat})
+    found = pairs("a", "b")["With IQL, ARB beats naive replay"]
+    assert (found.value, found.n) == (pytest.approx(10.0), 3)
+    sooner = pairs("a")["A lower temperature draws online data sooner"]
+    assert sooner.n == 3  # three pairs of temperatures in each of three seeds
+    assert answer([campaign(tmp_path / "a")]).startswith("ARB λ=0.5 against naive replay (IQL, 1 task, 3 seeds each)")
+
+
 def test_levels_and_bounds_are_compared_run_by_run(tmp_path):
     for level in ("trajectory", "transition"):
         for seed in range(3):

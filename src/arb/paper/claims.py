@@ -1,14 +1,16 @@
 """The paper's claims about ARB, each with a verdict that follows from the differences between our runs."""
 
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.algorithms import agent_label
+from arb.algorithms import agent_label, tuned
+from arb.buffer.onpolicy import EFFECTIVE
 from arb.report import paired
 from arb.report.baseline import comparisons
 from arb.report.cells import MEASURES, PRIMARY, Results
@@ -16,6 +18,7 @@ from arb.report.record import Record
 from arb.report.statistics import CONFIDENCE
 from arb.report.tables import Entry, Table
 from arb.strategies import strategy_label
+from arb.tasks import family_of
 
 Floats = NDArray[np.float64]
 Differences = dict[str, Floats]
@@ -34,26 +37,44 @@ class Claim:
     """Whether two runs that differ in nothing but this must agree to the last digit if it has no effect."""
 
 
-def _against(baseline: str, agent: str | None = None, task: str = "") -> Callable[[Sequence[Results]], Differences]:
-    """The area of ARB at the paper's temperature minus that of another strategy."""
+def _by_task(found: Iterable[tuple[Record, float]]) -> Differences:
+    """Differences by agent and task, one for each seed: seeds are independent, the settings of one seed are not."""
+    seeds: dict[str, dict[int, list[float]]] = {}
+    for run, difference in found:
+        seeds.setdefault(f"{run.agent} {run.task}", {}).setdefault(run.seed, []).append(difference)
+    return {task: np.array([np.mean(values) for values in of.values()]) for task, of in seeds.items()}
 
-    def of(everything: Sequence[Results]) -> Differences:
-        found: dict[str, list[Floats]] = {}
+
+def _against(baseline: str, agent: str | None = None, task: str = "") -> Callable[[Sequence[Results]], Differences]:
+    """The area of ARB as published minus that of another strategy."""
+
+    def of(everything: Sequence[Results]) -> Iterator[tuple[Record, float]]:
         for results in everything:
             for one in comparisons(results, baseline):
                 if one.strategy == "arb" and agent in (None, one.agent):
-                    for name in one.normalised:
-                        if task in name and _as_published(one.pairs[name][0][0]):
-                            found.setdefault(f"{one.agent} {name}", []).append(one.differences()[name])
-        return {name: np.concatenate(values) for name, values in found.items()}
+                    for run, other in itertools.chain(*(one.pairs[name] for name in one.normalised if task in name)):
+                        a, b = _area(run), _area(other)
+                        if a is not None and b is not None and by_default(run):
+                            yield run, a - b
 
-    return of
+    return lambda everything: _by_task(of(everything))
 
 
-def _as_published(run: Record) -> bool:
-    """Whether ARB has the settings that its paper recommends, its temperature apart."""
-    wanted = {"replay.level": "trajectory", "replay.likelihood": "standard", "replay.clip": [-12.0, 7.0]}
+def by_default(run: Record) -> bool:
+    """Whether ARB or ARB auto has this library's settings, for ARB those of its paper, and an update for each step."""
+    heat = {"replay.temperature": tuned(run.agent, family_of(run.task)).temperature}
+    wanted = {
+        "replay.level": "trajectory",
+        "replay.likelihood": "standard",
+        "replay.clip": [-12.0, 7.0],
+        "schedule.updates": run.config.get("schedule.collect"),
+        **(heat if run.strategy == "arb" else {"replay.effective": EFFECTIVE}),
+    }
     return all(run.config.get(leaf, value) == value for leaf, value in wanted.items())
+
+
+def _of_arb(results: Results) -> list[Record]:
+    return [run for cell in results.cells if cell.finished and cell.strategy == "arb" for run in cell.runs]
 
 
 def _varied(
@@ -61,25 +82,19 @@ def _varied(
 ) -> Callable[[Sequence[Results]], Differences]:
     """Runs of ARB that differ in one setting: the number of the one minus that of the other, where the order holds."""
 
-    def of(everything: Sequence[Results]) -> Differences:
-        found: Differences = {}
+    def of(everything: Sequence[Results]) -> Iterator[tuple[Record, float]]:
         for results in everything:
-            runs = [run for cell in results.cells if cell.finished and cell.strategy == "arb" for run in cell.runs]
             same: dict[str, list[Record]] = {}
-            for run in runs:
+            for run in _of_arb(results):
                 rest = {name: value for name, value in run.config.items() if name != leaf}
                 same.setdefault(json.dumps([rest, run.data.get("sha256")], sort_keys=True), []).append(run)
             for alike in same.values():
-                for one in alike:
-                    for other in alike:
-                        a, b = number(one), number(other)
-                        values = one.config.get(leaf), other.config.get(leaf)
-                        if one is not other and a is not None and b is not None and holds(*values):
-                            task = f"{one.agent} {one.task}"
-                            found[task] = np.append(found.get(task, np.array([])), a - b)
-        return found
+                for one, other in itertools.permutations(alike, 2):
+                    a, b = number(one), number(other)
+                    if a is not None and b is not None and holds(one.config.get(leaf), other.config.get(leaf)):
+                        yield one, a - b
 
-    return of
+    return lambda everything: _by_task(of(everything))
 
 
 def _lower(a: Any, b: Any) -> bool:
@@ -100,32 +115,30 @@ def _share(run: Record, part: float) -> float | None:
 
 def _above_buffer(everything: Sequence[Results]) -> Differences:
     """The mean over steps of the online share of ARB's batches minus that of the buffer, in points."""
-    found: Differences = {}
-    for results in everything:
-        for cell in results.cells:
-            if cell.finished and cell.strategy == "arb":
-                for run in cell.runs:
-                    columns = run.metrics.get("online", {})
-                    if {"replay.online_share", "replay.online_rows"} <= columns.keys():
-                        apart = columns["replay.online_share"] - columns["replay.online_rows"]
-                        task = f"{cell.agent} {cell.task}"
-                        found[task] = np.append(found.get(task, np.array([])), 100.0 * np.nanmean(apart))
-    return found
+
+    def of() -> Iterator[tuple[Record, float]]:
+        for run in itertools.chain(*map(_of_arb, everything)):
+            columns = run.metrics.get("online", {})
+            if by_default(run) and {"replay.online_share", "replay.online_rows"} <= columns.keys():
+                apart = columns["replay.online_share"] - columns["replay.online_rows"]
+                yield run, float(100.0 * np.nanmean(apart))
+
+    return _by_task(of())
 
 
 def _poor_before_good(everything: Sequence[Results]) -> Differences:
     """The online share at the end on `random` data minus that on `medium-expert` data of the same robot and seed."""
-    found: Differences = {}
-    for results in everything:
-        runs = [run for cell in results.cells if cell.finished and cell.strategy == "arb" for run in cell.runs]
-        places = [(run.agent, run.task, run.seed, str(run.config.get("replay.temperature"))) for run in runs]
-        shares = {place: _share(run, 1.0) for place, run in zip(places, runs, strict=True)}
-        for (agent, task, seed, heat), poor in shares.items():
-            good = shares.get((agent, task.replace("-random", "-medium-expert"), seed, heat))
-            if "-random" in task and poor is not None and good is not None:
-                name = f"{agent} {task}"
-                found[name] = np.append(found.get(name, np.array([])), poor - good)
-    return found
+
+    def of() -> Iterator[tuple[Record, float]]:
+        for results in everything:
+            runs = {(run.agent, run.task, run.seed): run for run in _of_arb(results) if by_default(run)}
+            for (agent, task, seed), run in runs.items():
+                other = runs.get((agent, task.replace("-random", "-medium-expert"), seed))
+                poor, good = _share(run, 1.0), _share(other, 1.0) if other else None
+                if "-random" in task and poor is not None and good is not None:
+                    yield run, poor - good
+
+    return _by_task(of())
 
 
 _area = MEASURES[PRIMARY].of

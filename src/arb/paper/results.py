@@ -12,7 +12,7 @@ import numpy as np
 
 from arb.algorithms import agent_label
 from arb.errors import DataError
-from arb.paper.claims import verdicts
+from arb.paper.claims import by_default, verdicts
 from arb.report import paired
 from arb.report.baseline import Comparison, comparisons, paired_tables
 from arb.report.cells import Results, Seeds, gather
@@ -97,7 +97,7 @@ def _found(campaigns: Iterable[Campaign], baseline: str = "naive") -> Iterator[t
 
 
 def answer(campaigns: Sequence[Campaign]) -> str:
-    """Two sentences: ARB, and ARB with its own temperature, against naive replay where there are most pairs."""
+    """Two sentences: ARB, and ARB with its own temperature, by default, against naive replay where most pairs are."""
     found = list(_found(campaigns))
     sentences = []
     for strategy in OURS:
@@ -105,7 +105,7 @@ def answer(campaigns: Sequence[Campaign]) -> str:
         if not mine:
             sentences.append(f"{strategy_label(strategy)} has not been compared with naive replay yet.")
             continue
-        _, one = max(mine, key=lambda pair: sum(map(len, pair[1].over(pair[1].normalised))))
+        _, one = max(mine, key=lambda pair: (_by_default(pair[1]), sum(map(len, pair[1].over(pair[1].normalised)))))
         values = one.over(one.normalised)
         mean, low, high = paired.t_interval(values)
         seeds = sorted(map(len, values))
@@ -117,6 +117,10 @@ def answer(campaigns: Sequence[Campaign]) -> str:
             f"({reach}); {_conclusion(mean, low, high)}."
         )
     return " ".join(sentences)
+
+
+def _by_default(one: Comparison) -> bool:
+    return all(by_default(run) for task in one.normalised for run, _ in one.pairs[task])
 
 
 def _conclusion(mean: float, low: float | None, high: float | None) -> str:

@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 
 _SHORT = {
     "replay.temperature": "λ",
+    "replay.effective": "ρ",
     "replay.clip": "clip",
     "replay.level": "level",
     "replay.likelihood": "likelihood",

@@ -137,7 +137,7 @@ def _piped(cells: Iterable[str]) -> str:
 
 _TEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "λ": r"$\lambda$", "<": r"$<$", ">": r"$>$",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "λ": r"$\lambda$", "ρ": r"$\rho$", "<": r"$<$", ">": r"$>$",
     "†": r"$^\dagger$", "§": r"\S{}", "‡": r"$^\ddagger$", "—": "---", "–": "--", "±": r"$\pm$",
 }  # fmt: skip
 
