@@ -3,7 +3,8 @@
 - docs/reference/settings.md, from the table of settings;
 - docs/architecture.svg, from the imports in src/arb;
 - the tables in docs/suite.md, from the ladders that ship with the package, and from docs/suite.csv, which
-  `python benchmarks/suite.py docs/suite.csv` writes.
+  `python benchmarks/suite.py docs/suite.csv` writes;
+- the table and the picture in docs/temperature.md, from the archive results/temperature.jsonl.
 
 `tests/test_docs.py` compares what is committed with what this script gives.
 """
@@ -249,8 +250,74 @@ def suite_page() -> str:
     return filled(page, "sets", set_table(made.read_text())) if made.exists() else page
 
 
+# ---- the study of the temperature ------------------------------------------------------------------------------------
+
+STUDY = ROOT / "results" / "temperature.jsonl"
+SHOWN = "suite:hopper-mixed"
+"""The set of the picture."""
+
+
+def study_table(results: Any) -> str:
+    """One row per strategy: the area on every set, the paired difference to naive replay, and what is replayed."""
+    from arb.report import paired
+    from arb.report.baseline import comparisons
+
+    tasks = sorted(results.tasks("iql"), key=lambda task: [*SUITE_ORDER].index(task.partition("-")[2]))
+    differences = {one.variant: one for one in comparisons(results, "naive")}
+    rows = []
+    for variant in results.variants("iql"):
+        found = [results.cell(task, "iql", variant) for task in tasks]
+        cells = [cell for cell in found if cell and cell.finished]
+        areas = [cell.values("area").mean() if cell in cells else None for cell in found]
+        against = "" if variant not in differences else _interval(paired.t_interval(
+            differences[variant].over(differences[variant].normalised)))  # fmt: skip
+        shares = [_end(cells, figure) for figure in ("replay.effective_share", "replay.online_share")]
+        mean = None if None in areas else sum(areas) / len(areas)
+        rows.append([variant, *("" if area is None else f"{area:.1f}" for area in [*areas, mean]), against, *shares])
+    sets = [task.partition("-")[2] for task in tasks]
+    return table(["", *sets, "mean", "minus Naive [95 %]", "ESS, % of rows", "online, % of a batch"], rows)
+
+
+SUITE_ORDER = ("random", "mixed", "medium", "medium-expert")
+
+
+def _interval(found: Any) -> str:
+    mean, low, high = found
+    return f"{mean:+.1f}" if low is None else f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def _end(cells: Iterable[Any], figure: str) -> str:
+    """From where to where a replay figure reaches over the sets at the end of fine-tuning, in per cent."""
+    ends = [100 * float(found[1][:, -1].mean()) for cell in cells if (found := cell.metric(figure))]
+    low, high = (f"{end(ends):.0f}" for end in (min, max))
+    return low if low == high else f"{low} to {high}"
+
+
+def study() -> Any:
+    """The runs of the study."""
+    from arb.report.cells import gather
+    from arb.report.runs import read_runs
+
+    return gather(read_runs([STUDY]))
+
+
+def study_pictures() -> dict[Path, str]:
+    """The picture of docs/temperature.md on light and on dark ground; other versions of Matplotlib give other bytes."""
+    from dataclasses import replace
+
+    from arb.report.figures import drawing, scores_and_shares, themed
+
+    found, results = {}, study()
+    three = [cell for cell in results.cells if cell.task == SHOWN and cell.strategy == "arb"]
+    for ground, ending in (("light", ""), ("dark", "-dark")):
+        with themed(ground):
+            figure = scores_and_shares(replace(results, cells=tuple(three)), "Three temperatures on one set")
+            found[DOCS / f"temperature{ending}.svg"] = drawing(figure).decode()
+    return found
+
+
 def pages() -> dict[Path, str]:
-    """All files that this script writes."""
+    """All texts that this script writes."""
     sys.path.insert(0, str(ROOT))
     from tests.test_package import LAYERS
 
@@ -258,10 +325,11 @@ def pages() -> dict[Path, str]:
         DOCS / "reference" / "settings.md": settings_page(),
         DOCS / "architecture.svg": picture(LAYERS),
         DOCS / "suite.md": suite_page(),
+        DOCS / "temperature.md": filled((DOCS / "temperature.md").read_text(), "study", study_table(study())),
     }
 
 
 if __name__ == "__main__":
-    for path, text in pages().items():
+    for path, text in {**pages(), **study_pictures()}.items():
         path.write_text(text)
         print(path.relative_to(ROOT))

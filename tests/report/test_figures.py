@@ -33,7 +33,7 @@ def test_a_learning_curve_shows_the_mean_over_seeds_with_the_switch_at_zero(tmp_
 def test_online_shares_show_the_buffers_share_but_not_that_of_top_n(tmp_path):
     write_sweep(tmp_path, tasks=["hopper-medium-v2"], strategies=("top_n", "arb"))
     (axes,) = online_share(gather(read_runs([tmp_path])), "iql").axes
-    assert list(lines_of(axes)) == ["share of the buffer", "Top-N", "ARB"]
+    assert list(lines_of(axes)) == ["online share of the buffer", "Top-N", "ARB"]
     write_sweep(tmp_path / "b", tasks=["walker2d-medium-v2"], strategies=("top_n",))
     axes = online_share(gather(read_runs([tmp_path / "b"])), "iql").axes[0]
     assert list(lines_of(axes)) == ["Top-N"]
@@ -82,3 +82,15 @@ def test_bands_that_bound_the_online_share_are_drawn_where_they_are_logged(tmp_p
     (axes,) = online_share(gather(read_runs([tmp_path])), "iql").axes
     assert any(np.all(line.get_ydata() == 0.4) for line in axes.get_lines())
     assert json.loads((folder / "config.json").read_text())["config"]["replay.strategy"] == "arb_auto"
+
+
+def test_the_picture_of_a_single_run_shows_its_effective_sample_size(tmp_path):
+    run = write_run(tmp_path / "one")
+    effective = "effective sample size, share of the rows"
+    _, shares = scores_and_shares(gather(read_runs([run])), "one").axes
+    assert list(lines_of(shares)) == ["online share of the buffer", "ARB", effective]
+    metrics = read_runs([run]).all[0].metrics["online"]
+    np.testing.assert_allclose(lines_of(shares)[effective][:, 1], metrics["replay.effective_share"])
+    write_run(tmp_path / "two", seed=1)
+    _, shares = scores_and_shares(gather(read_runs([tmp_path])), "both").axes
+    assert effective not in lines_of(shares)  # two seeds have a spread instead

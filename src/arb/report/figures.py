@@ -19,6 +19,7 @@ from arb.report.palette import colours, dashes
 from arb.report.runs import read_runs
 
 PALE = "#868e96"
+BUFFER, EFFECTIVE = "online share of the buffer", "effective sample size, share of the rows"
 GROUNDS: Mapping[str, tuple[str, str]] = {"light": ("#1f2933", "#e9ecef"), "dark": ("#d7dde3", "#353c44")}
 """Ink and grid, on white and on nearly black paper."""
 FORMATS: Mapping[str, Mapping[str, Any]] = {
@@ -143,11 +144,14 @@ def _score_panel(axes: Any, cells: Sequence[Seeds], style: Mapping[str, Any]) ->
 
 
 def _share_panel(axes: Any, cells: Sequence[Seeds], style: Mapping[str, Any]) -> None:
-    """The online share of a batch; in grey that of the buffer, dashed what bounds ARB's share where λ sets itself."""
+    """The online share of a batch; in grey that of the buffer, dashed what bounds ARB's share where λ sets itself.
+
+    A single run has room for its effective sample size too.
+    """
     # Top-N keeps fewer offline rows: its buffer is not that of the others.
     buffers = [cell.metric("replay.online_rows") for cell in cells if cell.strategy != "top_n"]
     for steps, rows in [buffer for buffer in buffers if buffer][:1]:
-        axes.plot(steps, rows.mean(0), color=PALE, linewidth=2.5, alpha=0.6, label="share of the buffer")
+        axes.plot(steps, rows.mean(0), color=PALE, linewidth=2.5, alpha=0.6, label=BUFFER)
     for cell in cells:
         shares, bound = cell.metric("replay.online_share"), cell.metric("replay.online_bound")
         if shares:
@@ -155,6 +159,10 @@ def _share_panel(axes: Any, cells: Sequence[Seeds], style: Mapping[str, Any]) ->
         if bound:
             axes.plot(bound[0], np.minimum(1.0, bound[1].mean(0)), color=style[cell.variant]["color"], linewidth=0.7,
                       linestyle="--")  # fmt: skip
+        effective = cell.metric("replay.effective_share")
+        if effective and len(cells) == len(cell.runs) == 1:
+            axes.plot(effective[0], effective[1][0], color=style[cell.variant]["color"], linewidth=1.2, linestyle=":",
+                      label=EFFECTIVE)  # fmt: skip
     axes.set_ylim(0, 1.02)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_ylabel("online share of a batch")
@@ -188,7 +196,7 @@ def _finish(axes: Any, title: str, handles: dict[str, Any]) -> None:
 
 
 def _legend(figure: Figure, handles: Mapping[str, Any], order: Sequence[str]) -> None:
-    names = sorted(handles, key=("share of the buffer", *order).index)
+    names = sorted(handles, key=(*order, BUFFER, EFFECTIVE).index)
     if names:
         lines = math.ceil(sum(0.55 + 0.085 * len(name) for name in names) / figure.get_figwidth())  # inches, about
         figure.legend([handles[name] for name in names], [plain(name) for name in names], loc="outside lower center",
