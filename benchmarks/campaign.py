@@ -21,6 +21,7 @@ from typing import Any
 from arb.report.archive import pack
 from arb.runs.config import Config, configure
 from arb.runs.run import run
+from arb.tasks import SUITE
 
 RESULTS = Path(__file__).parent.parent / "results"
 Settings = Mapping[str, Any]
@@ -86,6 +87,18 @@ TEMPERATURES: dict[str, tuple[str, Settings]] = {
     **{f"arb-{value}": ("arb", {"replay.temperature": value}) for value in (0.2, 0.5, 2.0)},
     **{f"auto-{share}": ("arb_auto", {"replay.effective": share}) for share in (0.05, 0.1, 0.25, 0.5)},
 }
+BOUNDS: tuple[tuple[float, float], ...] = ((-12.0, 2.0), (-12.0, 12.0), (-16.0, 7.0), (-7.0, 7.0))
+"""Of the score, beside the paper's (-12, 7)."""
+ABLATIONS: dict[str, tuple[str, Settings]] = {
+    **_plain(("naive", "arb")),
+    "transition": ("arb", {"replay.level": "transition"}),
+    "density": ("arb", {"replay.likelihood": "density"}),
+    **{
+        f"{likelihood}-{low:g}-{high:g}": ("arb", {"replay.likelihood": likelihood, "replay.clip": (low, high)})
+        for likelihood in ("standard", "density")
+        for low, high in BOUNDS
+    },
+}
 CAMPAIGNS = {
     "temperature": Campaign("which temperature: fixed or held", TEMPERATURES, HOPPER),
     "locomotion": Campaign("IQL on the suite's twelve locomotion sets", _plain(PAPER)),
@@ -95,7 +108,33 @@ CAMPAIGNS = {
         _plain(FEW),
         ("suite:antmaze-umaze-play", "suite:antmaze-medium-play"),
         ("iql", "pex"),
-        {**LONG, "schedule.pretrain": 100_000, "schedule.online": 50_000, "evaluation.every": 10_000},
+        {
+            **LONG,
+            "schedule.pretrain": 100_000,
+            "schedule.online": 50_000,
+            "evaluation.every": 5_000,
+            "evaluation.episodes": 10,
+        },
+    ),
+    "calql": Campaign(
+        "Cal-QL, whose updates cost 25 times as much, at a tenth of the budget",
+        _plain(FEW),
+        HOPPER[1:3],
+        ("calql",),
+        {**LONG, "schedule.pretrain": 4_000, "schedule.online": 4_000, "evaluation.every": 400},
+    ),
+    "ablations": Campaign("weights by trajectory or transition, bounds of the score", ABLATIONS, HOPPER[1:2]),
+    "flagship": Campaign(
+        "the paper's largest claim at ten times the budget",
+        _plain(FEW),
+        HOPPER[:1],
+        settings={**LONG, "schedule.pretrain": 400_000, "schedule.online": 400_000, "evaluation.every": 20_000},
+    ),
+    "reference": Campaign(
+        "reference scores of the suite: behaviour cloning, which is IQL at β = 0, and IQL, offline",
+        {"cloning": ("naive", {"settings.temperature": 0.0}), "iql": ("naive", {})},
+        tuple(SUITE),
+        settings={**LONG, "schedule.online": 1},
     ),
     "volume": Campaign(
         "updates per step",
@@ -132,7 +171,7 @@ def main() -> None:
     cells = [cell for cell in cells if chosen.task in (None, cell[0])]
     archive = chosen.results / f"{chosen.campaign}.jsonl"
     for number, (task, folder, config) in enumerate(cells):
-        scores = run(config, out / folder, cache=out / "pretrained")
+        scores = run(config, out / folder, cache=chosen.out / "pretrained")
         print(f"{number + 1:>4} of {len(cells)}  {folder}  {scores.pretrained:.1f} -> {scores.last:.1f}", flush=True)
         if number + 1 == len(cells) or cells[number + 1][0] != task:
             packed = pack([out], archive)
