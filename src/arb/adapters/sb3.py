@@ -140,7 +140,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         """
         data = check_dataset(dataset)
         refuse_misfit(self, data)
-        past = usable_trajectories(data, self._borders, gamma=1.0, failure_reward=None)
+        past = usable_trajectories(data, self._borders, gamma=1.0, failure_reward=None).cut()
         total = int(past.lengths.sum())
         rows, capacity = total - total % self.n_envs, self.buffer_size * self.n_envs
         if rows > capacity:

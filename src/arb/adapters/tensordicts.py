@@ -60,7 +60,7 @@ def as_collected(dataset: Mapping[str, Any], *, borders: Rule = "resets") -> Any
     The keys are `observation`, `action`, the flags, `next` and `("collector", "traj_ids")`. See
     `arb.buffer.dataset.check_dataset` for what a dataset may hold, `arb.buffer.episodes` for where trajectories end.
     """
-    past = usable_trajectories(check_dataset(dataset), borders, gamma=1.0, failure_reward=None)
+    past = usable_trajectories(check_dataset(dataset), borders, gamma=1.0, failure_reward=None).cut()
     n = int(past.lengths.sum())
     terminated = torch.from_numpy(past.columns["terminated"].reshape(n, 1))
     done = torch.zeros(n, 1, dtype=torch.bool)

@@ -146,7 +146,7 @@ def _rewards(column: Array) -> NDArray[np.float32]:
         raise DataError(f"dataset['rewards'] must have shape (N,) or (N, 1), got {column.shape}")
     if not np.issubdtype(column.dtype, np.number) and column.dtype != np.bool_:
         raise DataError(f"dataset['rewards'] must be numbers, got dtype {column.dtype}")
-    column = column.reshape(-1).astype(np.float32)
+    column = column.reshape(-1).astype(np.float32, copy=False)
     refuse_non_finite("dataset['rewards']", column)
     return column
 
@@ -155,7 +155,7 @@ def _flags(name: str, column: Array) -> NDArray[np.bool_]:
     if column.size != len(column):
         raise DataError(f"dataset['{name}'] must have shape (N,) or (N, 1), got {column.shape}")
     column = column.reshape(-1)
-    flags = column.astype(bool)
+    flags = column.astype(bool, copy=False)
     wrong = np.flatnonzero(flags != column)
     if len(wrong):
         raise DataError(f"dataset['{name}'] must hold 0 and 1, got {column[wrong[0]]} in row {wrong[0]}")

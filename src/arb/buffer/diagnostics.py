@@ -24,7 +24,9 @@ def relative_entropy(p: NDArray[np.float64]) -> float:
     if len(p) == 1:
         return 1.0
     positive = p[p > 0.0]
-    return float(-(positive * np.log(positive)).sum() / np.log(len(p)))
+    terms = np.log(positive)
+    terms *= positive
+    return float(-terms.sum() / np.log(len(p)))
 
 
 def top_mass(mass: NDArray[np.float64], share: float = 0.01) -> float:
@@ -39,10 +41,10 @@ def top_mass(mass: NDArray[np.float64], share: float = 0.01) -> float:
 
 def describe(p: NDArray[np.float64], ledger: Ledger) -> dict[str, float]:
     """The statistics of a distribution over the rows 0..size-1 of a ledger."""
-    rows = np.arange(ledger.size)
-    online = ledger.is_online(rows)
-    mass = np.bincount(ledger.trajectory[rows], weights=p, minlength=ledger.slots).astype(np.float64)
-    mass = mass[np.bincount(ledger.trajectory[rows], minlength=ledger.slots) > 0]
+    online = ledger.is_online(np.arange(ledger.size))
+    trajectory = ledger.trajectory[: ledger.size]
+    mass = np.bincount(trajectory, weights=p, minlength=ledger.slots).astype(np.float64)
+    mass = mass[np.bincount(trajectory, minlength=ledger.slots) > 0]
     size = effective_sample_size(p)
     return {
         "rows": float(ledger.size),
@@ -53,5 +55,5 @@ def describe(p: NDArray[np.float64], ledger: Ledger) -> dict[str, float]:
         "effective_share": size / ledger.size,
         "entropy": relative_entropy(p),
         "top_trajectories": top_mass(mass),
-        "age": float(p @ (ledger.head - 1 - ledger.sequence(rows))),
+        "age": float(p @ (ledger.head - 1 - ledger.sequence(np.arange(ledger.size)))),
     }

@@ -11,7 +11,7 @@ passes through a goal without stopping:
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -159,20 +159,37 @@ def return_to_go(
 
 
 class Trajectories(NamedTuple):
-    """Whole trajectories, row after row."""
+    """Whole trajectories, row after row, among rows that are not used."""
 
     obs: Leaves
     columns: dict[str, Array]
     """action, reward, terminated and return_to_go of every row."""
+    kept: NDArray[np.bool_] | None
+    """The rows that are used; None if all are."""
     lengths: NDArray[np.int64]
     final: Leaves
     """Per trajectory, the observation its last step led to."""
     dropped: int
     """Last steps of cut-off trajectories that cannot be bootstrapped, as the data does not hold where they led."""
 
+    def blocks(self, column: Array) -> Iterator[Array]:
+        """The used rows of a column, block by block: a copy of all of them would double the memory of a large one."""
+        if self.kept is None:
+            yield column
+            return
+        for start in range(0, len(column), _CHUNK):
+            yield column[start : start + _CHUNK][self.kept[start : start + _CHUNK]]
+
+    def cut(self) -> Trajectories:
+        """The same without the rows that are not used."""
+        if self.kept is None:
+            return self
+        obs, columns = ({key: c[self.kept] for key, c in part.items()} for part in (self.obs, self.columns))
+        return self._replace(obs=obs, columns=columns, kept=None)
+
     @property
     def next_obs(self) -> Leaves:
-        """Where every row led to: the next row's observation, or the final one of its trajectory."""
+        """Where every row of `cut()` led to: the next row's observation, or the final one of its trajectory."""
         last = np.cumsum(self.lengths) - 1
         led_to = {}
         for key, column in self.obs.items():
@@ -196,19 +213,19 @@ def usable_trajectories(data: Transitions, rule: Rule, gamma: float, failure_rew
         )
     returns = return_to_go(data.reward, ends | data.terminated, gamma, failure_reward=failure_reward)
     dropped = np.zeros(len(data), bool) if data.next_obs is not None else ends & ~data.terminated
-    kept = np.flatnonzero(~dropped) if dropped.any() else slice(None)
-    trajectory = np.cumsum(ends, dtype=np.int64) - ends
-    lengths = np.bincount(trajectory[kept], minlength=int(trajectory[-1]) + 1)
-    last = np.flatnonzero(ends)[lengths > 0]
+    last = np.flatnonzero(ends)
+    lengths = np.diff(last, prepend=-1) - dropped[last]
+    last = last[lengths > 0]
     led_to = data.obs if data.next_obs is None else data.next_obs
     return Trajectories(
-        obs={key: column[kept] for key, column in data.obs.items()},
+        obs=data.obs,
         columns={
-            "action": data.action[kept],
-            "reward": data.reward[kept],
-            "terminated": data.terminated[kept],
-            "return_to_go": returns[kept],
+            "action": data.action,
+            "reward": data.reward,
+            "terminated": data.terminated,
+            "return_to_go": returns,
         },
+        kept=~dropped if dropped.any() else None,
         lengths=lengths[lengths > 0],
         final={key: column[last] for key, column in led_to.items()},
         dropped=int(dropped.sum()),

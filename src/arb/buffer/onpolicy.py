@@ -185,9 +185,12 @@ class OnPolicy(Sampler):
         weight = np.ones(ledger.size)  # of fresh rows, in the measure in which the largest weight is 1
         rows, _, steps = self._members
         weighed = np.repeat(self._table.probabilities() * self._mass / steps, steps)
-        alive = self._sequence(rows) >= ledger.oldest
-        weight[rows[alive]] = weighed[alive]
-        return np.asarray(weight / weight.sum())
+        if ledger.oldest > 0:
+            alive = self._sequence(rows) >= ledger.oldest
+            rows, weighed = rows[alive], weighed[alive]
+        weight[rows] = weighed
+        weight /= weight.sum()
+        return weight
 
     def report(self) -> dict[str, float]:
         """λ as solved, the bound it puts on the online share, rows at the clip bounds, steps since the last refresh."""

@@ -127,7 +127,9 @@ class ReplayBuffer:
             obs, action, final = self.storage.fitted(past.obs, past.columns["action"], past.final)
             if rows:
                 places, slots = self.rows.extend(past.lengths, online=online)
-                self.storage.write(int(places[0]), rows, obs, {**past.columns, "action": action})
+                first = int(places[0])
+                del places  # as large as a column
+                self.storage.load(first, obs, {**past.columns, "action": action}, past.blocks)
                 self.storage.write_final(slots, final)
             self._loaded = _fingerprint(self._loaded, past)
             self._intake.offline += 0 if online else rows
@@ -371,6 +373,8 @@ def _rows_since(ledger: Ledger, sequence: int) -> Ints | slice:
 def _fingerprint(before: str, past: Trajectories) -> str:
     """A name for the datasets loaded so far: equal data, in equal order, has equal names."""
     digest = hashlib.sha256(before.encode())
-    for column in (past.lengths, *past.obs.values(), *past.columns.values()):
-        digest.update(np.ascontiguousarray(column).data)
+    digest.update(past.lengths.data)
+    for column in (*past.obs.values(), *past.columns.values()):
+        for block in past.blocks(column):
+            digest.update(np.ascontiguousarray(block).data)
     return digest.hexdigest()

@@ -5,6 +5,7 @@ per trajectory, beside the ring. An open trajectory keeps the observation it has
 special happens to its newest step.
 """
 
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,6 +120,14 @@ class Storage:
             else:
                 both = np.broadcast_to(values, (n, *held.shape[1:]))
                 held[first:], held[: n - split] = both[:split], both[split:]
+
+    def load(self, first: int, obs: Leaves, columns: Leaves, blocks: Callable[[Array], Iterable[Array]]) -> None:
+        """Fill the rows from `first` on with columns of which `blocks` gives the rows to take, a part at a time."""
+        for name, column in {**_columns_of(obs), **columns}.items():
+            place = first
+            for block in blocks(column):
+                self.write(place, len(block), {}, {name: block})
+                place = (place + len(block)) % self.capacity
 
     def write_final(self, slots: Ints | list[int], obs: Leaves) -> None:
         """Keep the observation that follows the newest step of each of these trajectories."""

@@ -37,7 +37,9 @@ class Shaping:
         raw = np.asarray(obs, np.float32)
         if self.mean is None or self.std is None:
             return raw
-        return (raw - self.mean) / self.std
+        shaped = np.asarray(raw - self.mean)
+        shaped /= self.std  # in place: a column may be as large as half the memory
+        return shaped
 
     def rewards(self, rewards: ArrayLike) -> Floats:
         """One reward, or any stack of them, as float32."""
