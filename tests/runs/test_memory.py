@@ -1,7 +1,5 @@
 """How much memory the data of a run takes at most."""
 
-from __future__ import annotations
-
 import tracemalloc
 from pathlib import Path
 

@@ -12,7 +12,7 @@ passes through a goal without stopping:
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,7 +180,7 @@ class Trajectories(NamedTuple):
         for start in range(0, len(column), _CHUNK):
             yield column[start : start + _CHUNK][self.kept[start : start + _CHUNK]]
 
-    def cut(self) -> Trajectories:
+    def cut(self) -> Self:
         """The same without the rows that are not used."""
         if self.kept is None:
             return self
