@@ -243,11 +243,54 @@ def filled(page: str, name: str, content: str) -> str:
     return f"{before}{begin}{content}\n{end}{after}"
 
 
+REFERENCE = ROOT / "results" / "reference.jsonl"
+LAST = 5
+"""Evaluations whose mean is a reference score: single ones swing."""
+
+
+def reference_scores() -> dict[str, dict[str, list[float]]]:
+    """By set and learner, one score per seed: the mean of the last evaluations of pre-training."""
+    from arb.report.runs import read_runs
+
+    found: dict[str, dict[str, list[float]]] = {}
+    for run in read_runs([REFERENCE]).done:
+        learner = "behaviour cloning" if run.config["settings.temperature"] == 0 else "IQL"
+        score = float(run.curves["pretrain"].means[-LAST:].mean())
+        found.setdefault(run.task, {}).setdefault(learner, []).append(score)
+    return found
+
+
+def reference_csv() -> str:
+    """The reference scores for programs."""
+    lines = [f"{task},{learner},{seed},{score:.2f}"
+             for task, learners in reference_scores().items() for learner, scores in sorted(learners.items())
+             for seed, score in enumerate(scores)]  # fmt: skip
+    return "\n".join(["set,learner,seed,score", *lines]) + "\n"
+
+
+def reference_table() -> str:
+    """The reference scores for people."""
+    from arb.tasks import SUITE
+
+    found = reference_scores()
+    rows = [[f"`{task}`", *(_spread(found[task].get(learner, [])) for learner in ("behaviour cloning", "IQL"))]
+            for task in SUITE if task in found]  # fmt: skip
+    return table(["set", "behaviour cloning", "IQL"], rows)
+
+
+def _spread(scores: list[float]) -> str:
+    """Mean and range over seeds."""
+    if not scores:
+        return ""
+    mean = f"{sum(scores) / len(scores):.1f}"
+    return mean if len(scores) == 1 else f"{mean} ({min(scores):.1f} to {max(scores):.1f})"
+
+
 def suite_page() -> str:
     """docs/suite.md with its tables brought up to date."""
     page = filled((DOCS / "suite.md").read_text(), "ladders", ladder_table())
-    made = DOCS / "suite.csv"
-    return filled(page, "sets", set_table(made.read_text())) if made.exists() else page
+    page = filled(page, "sets", set_table((DOCS / "suite.csv").read_text()))
+    return filled(page, "scores", reference_table()) if REFERENCE.exists() else page
 
 
 # ---- the study of the temperature ------------------------------------------------------------------------------------
@@ -325,6 +368,7 @@ def pages() -> dict[Path, str]:
         DOCS / "reference" / "settings.md": settings_page(),
         DOCS / "architecture.svg": picture(LAYERS),
         DOCS / "suite.md": suite_page(),
+        **({DOCS / "suite-scores.csv": reference_csv()} if REFERENCE.exists() else {}),
         DOCS / "temperature.md": filled((DOCS / "temperature.md").read_text(), "study", study_table(study())),
     }
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
+from arb.buffer.ahead import RefreshAhead
 from arb.buffer.dataset import Obs, check_dataset, unwrapped
 from arb.buffer.episodes import JUMP, Rule, Trajectories, usable_trajectories
 from arb.buffer.intake import Intake
@@ -15,7 +16,7 @@ from arb.buffer.ledger import Ints, Ledger
 from arb.buffer.likelihood import Score, within
 from arb.buffer.rows import Rows, whole_number
 from arb.buffer.samplers import Sampler
-from arb.buffer.scoring import CHUNK
+from arb.buffer.scoring import CHUNK, RowScore
 from arb.buffer.steps import autoreset_mode, check_steps, one_row, with_final_obs
 from arb.buffer.storage import Batch, Storage, TracedBatch
 from arb.errors import DataError
@@ -210,12 +211,30 @@ class ReplayBuffer:
         always the same number of rows, `chunk`, and must not change them. Strategies that do not look at the policy
         never call it. Other threads may add meanwhile.
         """
+        self.rows.refresh(self._by_row(score), chunk=chunk)
+
+    def refresh_ahead(self, score: Score, *, chunk: int = CHUNK, background: bool = True) -> RefreshAhead:
+        """Score the rows that are there on another thread while the environment steps; `finish` scores the new ones.
+
+        The policy must not change until then. The result is that of a refresh at the end.
+
+        >>> buffer = ReplayBuffer(10, seed=0)
+        >>> with buffer.refresh_ahead(lambda obs, action: -np.square(action).sum(-1)) as refresh:
+        ...     for action in (0.1, 0.2, 5.0):
+        ...         buffer.add([0.0], [action], 1.0, [0.0], terminated=True, truncated=False)
+        ...     refresh.finish()
+        >>> buffer.stats()["effective_rows"] < 3
+        True
+        """
+        return self.rows.refresh_ahead(self._by_row(score), chunk=chunk, background=background)
+
+    def _by_row(self, score: Score) -> RowScore:
         if not callable(score):
             raise DataError(
                 f"refresh needs a function (obs, action) -> log-likelihood per row, got {type(score).__name__}"
             )
         storage, score = self.storage, within(score, self._intake.bounds)
-        self.rows.refresh(lambda rows: score(unwrapped(storage.observations(rows)), storage.actions(rows)), chunk=chunk)
+        return lambda rows: score(unwrapped(storage.observations(rows)), storage.actions(rows))
 
     @overload
     def sample(

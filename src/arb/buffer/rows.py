@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from arb.buffer.ahead import RefreshAhead
 from arb.buffer.diagnostics import describe
 from arb.buffer.ledger import Ints, Ledger, State
 from arb.buffer.onpolicy import OnPolicy
@@ -131,6 +132,20 @@ class Rows:
         with self.lock:
             self.sampler.reweigh(scores, head)
             self._steps_since_refresh -= weighed
+
+    def refresh_ahead(self, score: RowScore, *, chunk: int = CHUNK, background: bool = True) -> RefreshAhead:
+        """Begin a refresh now on another thread, and `finish` it when more steps have been added.
+
+        The policy must not change in between. See `RefreshAhead`.
+        """
+        return RefreshAhead(self, score, chunk, background)
+
+    def reweigh(self, scores: NDArray[np.float32]) -> None:
+        """Take the scores of all rows, for whoever holds the lock."""
+        self._refuse_empty("refreshed")
+        self._draws_since_refresh = 0
+        self.sampler.reweigh(scores, self.ledger.head)
+        self._steps_since_refresh = 0
 
     def draw(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
         """Rows of this shape, drawn with replacement."""

@@ -38,6 +38,17 @@ def score_all(score: RowScore, size: int, chunk: int = CHUNK) -> NDArray[np.floa
     return scores
 
 
+def score_some(score: RowScore, rows: Ints, chunk: int = CHUNK) -> NDArray[np.float32]:
+    """The scores of these rows, in calls of one size; the last one is filled up with its first row."""
+    scores = np.empty(len(rows), np.float32)
+    for start in range(0, len(rows), chunk):
+        some = rows[start : start + chunk]
+        values = _called(score, np.append(some, np.full(chunk - len(some), some[0])), chunk)[: len(some)]
+        _refuse_non_finite(values, int(some[0]))
+        scores[start : start + chunk] = values
+    return scores
+
+
 def _called(score: RowScore, rows: Ints | slice, n: int) -> Array:
     values = as_numpy(score(rows))
     if values.shape == (n, 1):

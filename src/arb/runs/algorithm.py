@@ -20,7 +20,7 @@ from arb.buffer.likelihood import Likelihood
 from arb.buffer.replay import ReplayBuffer
 from arb.envs.rollout import Collector
 from arb.runs.config import Schedule
-from arb.runs.machine import Clock
+from arb.runs.machine import Clock, cores
 
 Pause = Callable[[], None]
 LONGEST_WARM_UP = 10
@@ -74,6 +74,7 @@ def finetune(
 ) -> Iterator[Progress]:
     """Phase 2: collect with the current policy, refresh the weights, update; the first draw comes after a refresh.
 
+    Where there is a second core, rows that are there already are scored while others are collected.
     A strategy with a warm-up collects longer before the first update. `pause` is called between pieces of the work and
     may raise; `clock` counts the time of the parts.
     """
@@ -82,11 +83,15 @@ def finetune(
     start = done
     while start < plan.online:
         steps = min(max(plan.collect, 0 if start else warm_up), plan.online - start)
-        with clock.part("collecting"):
-            returns = collector.collect(on_host(agent.actor), buffer, steps, pause)
+        score = partial(scores, agent, likelihood=likelihood)
+        due = start == 0 or (start + steps) // plan.refresh > start // plan.refresh
+        with buffer.refresh_ahead(score, chunk=ROWS_PER_CALL, background=due and cores() > 1) as refresh:
+            with clock.part("collecting"):
+                returns = collector.collect(on_host(agent.actor), buffer, steps, pause)
+            with clock.part("refresh"):
+                if due:
+                    refresh.finish()
         with clock.part("refresh"):
-            if start == 0 or (start + steps) // plan.refresh > start // plan.refresh:
-                buffer.refresh(partial(scores, agent, likelihood=likelihood), chunk=ROWS_PER_CALL)
             if buffer.sampler.asks_critics:
                 buffer.sampler.judge(partial(_advantages, agent, buffer), buffer.draws)
         updates = round(plan.updates * min(steps, plan.collect) / plan.collect)

@@ -81,12 +81,17 @@ class Logbook:
         write_text(self.path, json.dumps({**self._machine, "seconds": self.seconds(), "parts": parts}, indent=1))
 
 
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def describe_machine() -> dict[str, Any]:
     """CPU model, cores, system, and the commit of this library where it runs from a checkout."""
     commit, dirty = _commit()
     return {
         "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cores(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "commit": commit,
         "dirty": dirty,

@@ -1,0 +1,78 @@
+"""A refresh in two parts: rows that are there are scored while the environment steps, rows that come are scored after.
+
+Between two blocks of updates the policy does not change, so this is exact. It hides a refresh behind the environment
+where there is a second core or a device to do it.
+"""
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from arb.buffer.scoring import CHUNK, RowScore, score_all, score_some
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from arb.buffer.rows import Rows
+
+
+class RefreshAhead:
+    """A refresh that has begun. The policy must stay as it is until `finish`; leaving the block waits for the thread.
+
+    Args:
+        rows: whose weights are made anew.
+        score: as for `Rows.refresh`; called from another thread if `background`.
+        chunk: rows per call of the score.
+        background: score on another thread from now on; else all of it is done by `finish`, with the same result.
+    """
+
+    def __init__(self, rows: "Rows", score: RowScore, chunk: int, background: bool):
+        self._rows, self._score, self._chunk = rows, score, min(chunk, rows.ledger.capacity)
+        with rows.lock:
+            self._head, self._size = rows.ledger.head, rows.ledger.size
+        self._scores: Any = None
+        self._problem: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        if background and rows.asks_policy and self._size:
+            self._thread = threading.Thread(target=self._begin, name="arb-refresh", daemon=True)
+            self._thread.start()
+
+    def _begin(self) -> None:
+        try:
+            self._scores = score_all(self._score, self._size, self._chunk)
+        except BaseException as problem:  # raised where the caller can see it
+            self._problem = problem
+
+    def finish(self) -> None:
+        """Score the rows added since, and weigh all of them anew."""
+        rows = self._rows
+        if not rows.asks_policy:
+            rows.refresh(self._score)
+            return
+        self.wait()
+        if self._scores is None and self._problem is None and self._size:
+            self._begin()
+        if self._problem is not None:
+            raise self._problem
+        with rows.lock:
+            ledger = rows.ledger
+            new = np.arange(max(self._head, ledger.oldest), ledger.head) % ledger.capacity
+            scores = np.empty(ledger.size, np.float32)
+            if self._size:
+                scores[: self._size] = self._scores
+            scores[new] = score_some(self._score, new, min(self._chunk, CHUNK))
+            rows.reweigh(scores)
+
+    def wait(self) -> None:
+        """Until nothing is done on another thread."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> "RefreshAhead":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: "TracebackType | None"
+    ) -> None:
+        self.wait()
