@@ -83,8 +83,8 @@ def test_leaving_the_block_waits_for_the_thread():
         gate.wait(5)
         return score(obs, action)
 
+    threading.Timer(0.05, gate.set).start()
     with pytest.raises(KeyboardInterrupt), buffer.refresh_ahead(slow):
-        threading.Timer(0.05, gate.set).start()
         raise KeyboardInterrupt
     assert not [thread for thread in threading.enumerate() if thread.name == "arb-refresh"]
 
