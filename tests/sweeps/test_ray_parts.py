@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 from arb.sweeps import ray_node
-from arb.sweeps.ray_cluster import explained, plugins
+from arb.sweeps.ray_cluster import RayCluster, explained, plugins
 from arb.sweeps.ray_node import Parcel, _data_here, _modules_here, packed, private_folder, unpack
 
 
@@ -123,3 +123,30 @@ def test_errors_of_ray_are_told_in_one_line():
     assert "larger --object-store-memory" in explained(exceptions.ObjectStoreFullError())
     assert explained(exceptions.RayError("one\ntwo")) == "Ray: RayError: one"
     assert explained(exceptions.RayError("")) == "Ray: RayError: no reason given"
+
+
+class Late:
+    """Ray, when the node that holds an answer dies after it was announced: the first question times out."""
+
+    def __init__(self):
+        self.exceptions, self.asked = pytest.importorskip("ray").exceptions, []
+
+    def wait(self, sent, num_returns, timeout):
+        return sent, []
+
+    def get(self, sent, timeout=None):
+        self.asked.append(timeout)
+        if len(self.asked) == 1:
+            raise self.exceptions.GetTimeoutError
+        return [{"answer": "done"}], b""
+
+
+def test_an_answer_that_is_lost_with_its_node_does_not_block_the_driver(tmp_path, monkeypatch):
+    ray, cluster = Late(), RayCluster.__new__(RayCluster)
+    monkeypatch.setattr(RayCluster, "_look", lambda self: [])
+    cluster._ray, cluster._stopping = ray, False
+    cluster._underway = {"sent": ("key", {"folder": str(tmp_path / "run")})}
+    assert cluster.hear(0.0) == []  # back to looking at the nodes
+    assert cluster.hear(0.0) == [("key", {"answer": "done"})]
+    assert None not in ray.asked
+    assert not cluster._underway

@@ -30,6 +30,8 @@ LOOK_SECONDS = 5.0
 """Between two looks at the nodes. Ray itself ends a driver whose head does not answer for a minute."""
 LOOKS = 3
 """Failed ones in a row after which the head is taken to be gone."""
+GET_SECONDS = 10.0
+"""For an answer that is here. If its node dies just then, Ray would wait for another, and nobody look at the head."""
 _LONGEST_TEMPORARY = 40
 """Characters of a folder in which Ray can still name its sockets."""
 _REASONS = {
@@ -90,7 +92,10 @@ class RayCluster:
         for sent in ready:
             key, order = self._underway.pop(sent)
             try:
-                answers, archive = self._ray.get(sent)
+                answers, archive = self._ray.get(sent, timeout=GET_SECONDS)
+            except self._ray.exceptions.GetTimeoutError:
+                self._underway[sent] = (key, order)
+                continue
             except self._ray.exceptions.RayError as problem:
                 what = "stopped" if self._stopping else "failed"
                 found.append((key, {"answer": what, "reason": explained(problem), "traceback": str(problem)}))
