@@ -14,11 +14,11 @@ PAIRS = [(agent, strategy) for agent in ("iql", "calql") for strategy in ("naive
 PAIRS += [("iql", "arb_auto"), ("iql", "road")]
 MOMENTS = [
     # each counted from where the run was resumed; a row is what one pair of agent and strategy goes through
-    [("update", 2), ("collect", 13), ("refresh", 2), ("checkpoint", 2)],
-    [("evaluate", 2), ("checkpoint", 1), ("collect", 31), ("update", 1)],
-    [("checkpoint", 3), ("switch", 1), ("table", 1), ("refresh", 2)],
-    [("table", 3), ("update", 1), ("collect", 7), ("evaluate", 1)],
-    [("evaluate", 1), ("update", 2), ("refresh", 1), ("checkpoint", 4)],
+    ["update:2", "collect:13", "refresh:2", "checkpoint:2"],
+    ["evaluate:2", "checkpoint:1", "collect:31", "update:1"],
+    ["checkpoint:3", "switch:1", "table:1", "refresh:2"],
+    ["table:3", "update:1", "collect:7", "evaluate:1"],
+    ["evaluate:1", "update:2", "refresh:1", "checkpoint:4"],
 ]
 
 
@@ -29,11 +29,14 @@ def place(tmp_path_factory):
     return folder
 
 
-def start(folder: Path, *arguments: object) -> int:
-    command = [sys.executable, str(PROGRAM), str(folder), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode
+def started(folder: Path, agent: str, strategy: str, moments: list[str]) -> list[int]:
+    """Start a run, once for each moment at which it dies and once to end it; the exit codes."""
+    command = [sys.executable, str(PROGRAM), str(folder), agent, strategy, *moments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    codes = [int(code) for code in done.stdout.split()]
+    assert len(codes) == len(moments) + 1, done.stderr
+    assert codes[-1] == 0, done.stderr
+    return codes
 
 
 def outcome(folder: Path) -> dict[str, bytes]:
@@ -45,9 +48,9 @@ def outcome(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(("agent", "strategy"), PAIRS)
 def test_a_killed_run_ends_in_the_same_bytes(place, agent, strategy):
     whole, killed = (place / name / f"{agent}-{strategy}" for name in ("whole", "killed"))
-    assert start(whole, agent, strategy) == 0
-    deaths = [start(killed, agent, strategy, *moment) for moment in MOMENTS[PAIRS.index((agent, strategy)) % 5]]
+    assert started(whole, agent, strategy, []) == [0]
+    deaths = started(killed, agent, strategy, MOMENTS[PAIRS.index((agent, strategy)) % 5])
     assert deaths.count(-signal.SIGKILL) >= 3  # a moment may not come any more when a run is near its end
-    assert start(killed, agent, strategy) == 0
+    assert set(deaths) == {0, -signal.SIGKILL}
     assert outcome(killed) == outcome(whole)
     assert (killed / "DONE").exists()

@@ -1,11 +1,13 @@
-"""A run so small that it can be killed many times, as a program: `python tiny.py FOLDER AGENT STRATEGY [WHERE N]`.
+"""A run so small that it can be killed many times: `python tiny.py FOLDER AGENT STRATEGY [LEAF=VALUE] [WHERE:N ...]`.
 
-`LEAF=VALUE` after the strategy changes a setting.
-With WHERE and N the process kills itself with SIGKILL at the N-th call of that function.
+`LEAF=VALUE` changes a setting. For each WHERE:N the run is started in a process that kills itself with SIGKILL at the
+N-th call of that function; a last process ends the run. Their exit codes are printed. All are forks of this program, so
+that Python and JAX are imported once; JAX itself begins in each anew.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -14,7 +16,6 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import gymnasium
-import jax
 import numpy as np
 
 SMALL = {
@@ -33,13 +34,6 @@ NETWORKS = {
     "pex": {"settings.hidden": (8, 8)},
     "famo2o": {"settings.hidden": (8, 8)},
     "calql": {"settings.policy_hidden": (8,), "settings.critic_hidden": (8,), "settings.samples": 2},
-}
-
-COMPILED_ONCE = {
-    # the environment of processes that share what they compile in a folder
-    "JAX_COMPILATION_CACHE_DIR": "{}",
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
 }
 
 
@@ -98,17 +92,27 @@ def die_at(where: str, number: int) -> None:
     setattr(owner, name, dying)
 
 
-def main() -> None:
-    folder, agent, strategy = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    jax.config.update("jax_compilation_cache_dir", str(folder.parent.parent / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
-    more = dict(text.split("=") for text in sys.argv[4:] if "=" in text)
-    if len(sys.argv) > 4 and not more:
-        die_at(sys.argv[4], int(sys.argv[5]))
+def start(folder: Path, agent: str, strategy: str, more: dict[str, object], where: str = "", number: str = "0") -> None:
+    """Start the run, or continue it."""
     from arb.runs.run import run
 
+    if where:
+        die_at(where, int(number))
     run(config_of(folder.parent.parent / "data.npz", agent, strategy, **more), folder, save_every=0.0)
+
+
+def main() -> None:
+    import arb.runs.run  # noqa: F401 - before the processes part
+
+    folder, agent, strategy, *rest = sys.argv[1:]
+    more = dict(text.split("=") for text in rest if "=" in text)
+    for moment in [*(text.split(":") for text in rest if ":" in text), ()]:
+        arguments = (Path(folder), agent, strategy, more, *moment)
+        process = multiprocessing.get_context("fork").Process(target=start, args=arguments)
+        process.start()
+        process.join()
+        print(process.exitcode, flush=True)
+    sys.exit(process.exitcode)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ARB_CACHE", str(tmp_path.parent / "cache"))
     tiny.write_data(tmp_path / "data.npz")
-    for name, value in tiny.COMPILED_ONCE.items():
-        monkeypatch.setenv(name, value.format(tmp_path.parent / "compiled"))
     return tmp_path
 
 

@@ -22,6 +22,10 @@ from arb.errors import DataError
 
 ROWS_PER_CALL = 8192
 """For a buffer that is refreshed with `scores`: enough for the cost of a call to vanish."""
+MOST_PER_PIECE = 40
+"""Updates of one compiled call: Ctrl-C is heard after each."""
+UNROLL = 4
+"""Updates of one loop body, where there are enough of them to make up for the time to compile."""
 
 AnyAgent = TypeVar("AnyAgent", bound=Agent)
 Tree = TypeVar("Tree")
@@ -45,7 +49,11 @@ class NotFiniteError(DataError, ArithmeticError):
 
 
 def learn(
-    agent: AnyAgent, batches: Transitions, key: Array, unroll: int = 4, pause: Callable[[], None] | None = None
+    agent: AnyAgent,
+    batches: Transitions,
+    key: Array,
+    unroll: int | None = None,
+    pause: Callable[[], None] | None = None,
 ) -> tuple[AnyAgent, dict[str, float]]:
     """As many updates as `batches` has on its leading axis: the new agent and the mean of each metric over the call.
 
@@ -56,12 +64,15 @@ def learn(
         agent: any `Agent`.
         batches: transitions with leading axes (updates, batch), as of `buffer.sample((updates, batch))`.
         key: chance of the whole call; equal keys and batches give equal agents.
-        unroll: updates compiled into one loop body, which saves a few per cent of the time and costs time to compile.
+        unroll: updates compiled into one loop body, which saves a few per cent of the time but takes longer to compile;
+            by default 4, and 1 in a call of fewer than 40 updates.
         pause: called between pieces of the work, a few dozen updates each; what it raises ends the call.
     """
     _refuse_misshapen(agent, batches)
     _refuse_used_up(agent)
     updates = len(batches.reward)
+    if unroll is None:
+        unroll = UNROLL if updates >= MOST_PER_PIECE else 1
     keys, piece = jax.random.split(key, updates), piece_of(updates, unroll)
     parts = []
     for start in range(0, updates, piece):
@@ -75,13 +86,14 @@ def learn(
     return agent, {name: float(np.mean(values, dtype=np.float64)) for name, values in together.items()}
 
 
-def piece_of(updates: int, unroll: int = 4) -> int:
+def piece_of(updates: int, unroll: int = UNROLL) -> int:
     """Updates of one compiled call, at most 40: equal pieces where the number allows, else a shorter last one.
 
     >>> piece_of(1000), piece_of(400), piece_of(60), piece_of(250)
     (40, 40, 20, 40)
     """
-    return max((n for n in range(unroll, 41, unroll) if updates % n == 0), default=min(updates, 40))
+    fitting = (n for n in range(unroll, MOST_PER_PIECE + 1, unroll) if updates % n == 0)
+    return max(fitting, default=min(updates, MOST_PER_PIECE))
 
 
 def _refuse_not_finite(metrics: dict[str, Any], start: int, agent: Any) -> None:
