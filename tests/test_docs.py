@@ -1,7 +1,9 @@
 """The documentation is true: examples run, links lead somewhere, and what is made from the code is up to date."""
 
+import contextlib
 import importlib.util
 import re
+import shlex
 import warnings
 from pathlib import Path
 
@@ -59,6 +61,29 @@ def test_the_readme_s_lines_run():
     exec(compile(code.replace("1_200_000", "1000").replace("(1000, 256)", "(10, 256)"), "README.md", "exec"), names)
     assert isinstance(names["batches"], arb.Batch)
     assert names["batches"].obs.shape == (10, 256, 3)
+
+
+def commands() -> list[str]:
+    """Every `arb` command in the shell blocks of the pages, without the comment behind it."""
+    blocks = [
+        block for page in PAGES for block in re.findall(r"^```bash\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    ]
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return sorted({line.partition(" #")[0].strip() for line in lines if line.startswith("arb ")})
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_on_the_pages_have_options_that_exist(line, capsys):
+    """Reading the help of the command with these options does not start it."""
+    from arb.cli import main
+
+    command, *words = shlex.split(line)[1:]
+    options = [word.partition("=")[0] for word in words if re.match("--?[a-z]", word)]
+    with contextlib.suppress(SystemExit):
+        main([command, *(words[:1] if command == "data" else []), "--help"])
+    text = capsys.readouterr().out
+    assert "usage: arb" in text
+    assert [option for option in options if not re.search(rf"(?<![\w-]){option}(?![\w-])", text)] == []
 
 
 # ---- links -----------------------------------------------------------------------------------------------------------

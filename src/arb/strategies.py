@@ -79,6 +79,8 @@ class Strategy:
     """In figures and on the page (Okabe and Ito, Color Universal Design, 2008)."""
     figures: tuple[str, ...] = ()
     """What its sampler reports beside `FIGURES`."""
+    whole_length: bool = False
+    """Whether what it does early depends on the number of online steps, so that a longer run is another run."""
     settings: type = field(default=Replay)
     """Its settings as a frozen dataclass with `strategy` among them."""
 
@@ -101,7 +103,18 @@ def _row(name: str, kind: type[Sampler], label: str, purpose: str, colour: str =
 
     keep, figures = getattr(kind, "filter", None), tuple(getattr(kind, "figures", ()))
     chosen = (lambda _: keep) if keep else _all
-    return Strategy(label, purpose, sampler, chosen, own, colour=colour, figures=figures, settings=settings)
+    whole_length = "online_steps" in inspect.signature(kind).parameters or "warm_up" in own or kind.warm_up > 0
+    return Strategy(
+        label,
+        purpose,
+        sampler,
+        chosen,
+        own,
+        colour=colour,
+        figures=figures,
+        whole_length=whole_length,
+        settings=settings,
+    )
 
 
 def _settings_of(kind: Any, name: str) -> type:

@@ -14,7 +14,7 @@ import pytest
 from arb import DataError
 from arb.data.collect import Request, collect
 from arb.policy import load_policy
-from arb.runs.checkpoint import newest_checkpoint, write_checkpoint
+from arb.runs.checkpoint import checkpoints, write_checkpoint
 from arb.runs.config import configure, flat, from_flat, with_leaf
 from arb.runs.run import run
 from arb.runs.stopping import Interrupted
@@ -128,10 +128,10 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(place, finished):
     folder = place / "damaged"
     with pytest.raises(Interrupted, match="stopped at online step 40; the same command continues from there"):
         run(config, folder, tell=stop_late, save_every=0.0, cache=place / "cache-of-damaged")
-    newest = newest_checkpoint(folder / "checkpoint")
+    newest = next(checkpoints(folder / "checkpoint"))
     agent = newest / "agent.safetensors"
     agent.write_bytes(agent.read_bytes()[:-8] + b"spoilt!!")
-    assert newest_checkpoint(folder / "checkpoint") not in (None, newest)
+    assert next(checkpoints(folder / "checkpoint")) != newest
     run(config, folder)
     for name in ("metrics.csv", "eval.csv"):
         assert (folder / name).read_bytes() == (result.folder / name).read_bytes()
@@ -153,7 +153,7 @@ def test_a_full_disk_loses_nothing_saved(place, finished, monkeypatch):
         patched.setattr(module, "write_checkpoint", full)
         with pytest.raises(OSError, match="No space left"):
             run(config, folder, save_every=0.0, cache=place / "cache-of-full")
-    assert newest_checkpoint(folder / "checkpoint") is not None
+    assert any(checkpoints(folder / "checkpoint"))
     run(config, folder)
     assert (folder / "eval.csv").read_bytes() == (result.folder / "eval.csv").read_bytes()
 
@@ -173,7 +173,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(place):
     assert "the same command continues from there" in errors
     assert "Traceback" not in errors
     assert "updates offline on" in output
-    assert newest_checkpoint(folder / "checkpoint") is not None
+    assert any(checkpoints(folder / "checkpoint"))
 
 
 # ---- settings ---------------------------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ import pytest
 
 from arb import DataError, ReplayBuffer, Uniform
 from arb.envs.rollout import ActionMap, Collector, play
-from arb.files import locked
+from arb.files import locked, write_text
 from arb.policy import load_policy
 from arb.runfolder import RunFolder
 from arb.runs import training
 from arb.runs.checkpoint import intact, write_whole
-from arb.runs.config import configure, with_leaf
+from arb.runs.config import configure, flat, with_leaf
+from arb.runs.folder import refuse_other_config
 from arb.runs.machine import Clock, describe_machine, refuse_too_little_memory
 from arb.runs.problem import Problem
 from arb.runs.run import run
@@ -107,6 +108,30 @@ def test_more_steps_continue_a_finished_run_bit_for_bit(place, finished, straigh
     assert RunFolder(finished.folder).description().config["schedule.online"] == 80
     with pytest.raises(DataError, match=r"holds a run with schedule.online = 80, not 40"):
         run(config_of(place), finished.folder)
+
+
+@pytest.mark.parametrize("length", [50, 45, 10])
+def test_more_steps_continue_a_run_whose_last_chunk_was_cut_short_or_evaluated_early(place, length):
+    """In chunks of 20 steps and with an evaluation every 40: the run goes back to where a longer one came by."""
+    more = {"evaluation.every": 40, "evaluation.episodes": 1}
+    straight = run(config_of(place, **more, **{"schedule.online": 100}), place / f"{length}-straight")
+    folder = run(config_of(place, **more, **{"schedule.online": length}), place / f"{length}-continued").folder
+    assert (folder / "eval.csv").read_text().count(f"online,{length},") == 1
+    continued = run(config_of(place, **more, **{"schedule.online": 100}), folder)
+    assert tables(folder) == tables(straight.folder)
+    assert continued._replace(folder=straight.folder) == straight
+    for name in ("policy", "best", "pretrained"):
+        same = [np.load(at / "policy" / f"{name}.npz") for at in (folder, straight.folder)]
+        assert all(np.array_equal(same[0][key], same[1][key]) for key in same[0].files), name
+
+
+@pytest.mark.parametrize("strategy", ["annealed", "warm_start"])
+def test_a_strategy_that_spans_the_whole_length_is_not_continued(strategy, tmp_path):
+    config = tiny.config_of(tmp_path / "data.npz", "iql", strategy)
+    write_text(tmp_path / "config.json", json.dumps({"config": flat(config)}))
+    refuse_other_config(tmp_path, config)
+    with pytest.raises(DataError, match=f"schedule.online = 60, and {strategy} depends on that length"):
+        refuse_other_config(tmp_path, with_leaf(config, "schedule.online", 80))
 
 
 def test_a_finished_run_of_other_data_is_refused(place, straight, tmp_path):

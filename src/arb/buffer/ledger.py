@@ -61,7 +61,17 @@ class Open:
 class Ledger:
     """Trajectory and origin of every row of a ring of `capacity` rows.
 
-    A trajectory is named by its *slot*, a small number that is used again when the trajectory has vanished.
+    A trajectory is named by its *slot*, a small number that is used again when the trajectory has vanished. A sampler
+    reads this and no column:
+
+    >>> ledger = Ledger(4)
+    >>> rows, slots = ledger.append([0, 0], online=False)
+    >>> rows, slots = ledger.append([7, 7, 7], online=True)   # overwrites the first row
+    >>> ledger.size, ledger.head
+    (4, 5)
+    >>> alive = np.arange(ledger.size)
+    >>> ledger.trajectory[alive], ledger.is_online(alive), ledger.sequence(alive)
+    (array([1, 0, 1, 1], dtype=int32), array([ True, False,  True,  True]), array([4, 1, 2, 3]))
     """
 
     def __init__(self, capacity: int):

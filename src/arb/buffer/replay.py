@@ -210,6 +210,23 @@ class ReplayBuffer:
         `score(obs, action)` returns a log-likelihood per row, as NumPy, JAX or torch array; it gets NumPy arrays of
         always the same number of rows, `chunk`, and must not change them. Strategies that do not look at the policy
         never call it. Other threads may add meanwhile.
+
+        The rows that fill up the last call are ignored. A larger chunk takes more memory and fewer calls:
+
+        >>> import arb
+        >>> buffer = arb.ReplayBuffer(10, arb.OnPolicy("auto"))
+        >>> for t in range(6):
+        ...     buffer.add([float(t)], [0.5], 1.0, [t + 1.0], terminated=t == 5)
+        >>> def score(obs, action):
+        ...     print(len(obs), "rows")
+        ...     return -((action[:, 0] - 0.5) ** 2)
+        >>> buffer.refresh(score, chunk=4)
+        4 rows
+        4 rows
+
+        Args:
+            score: log-likelihoods of stored actions, for example `arb.gaussian_score(policy)`.
+            chunk: rows of one call.
         """
         self.rows.refresh(self._by_row(score), chunk=chunk)
 
@@ -282,7 +299,17 @@ class ReplayBuffer:
             return TracedBatch(*batch, rows, self.ledger.is_online(rows), self.sampler.probabilities()[rows])
 
     def draw(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
-        """The rows that `sample` would return; look at `ledger.is_online(rows)` for their origin."""
+        """The rows that `sample` would return, for `take`, and for whoever keeps columns of their own.
+
+        >>> buffer = ReplayBuffer(10, seed=0)
+        >>> for t in range(4):
+        ...     buffer.add([t], [0.0], float(t), [t + 1], terminated=t == 3)
+        >>> rows = buffer.draw(3)
+        >>> (buffer.take(rows).reward == rows).all()    # row t holds step t
+        np.True_
+        >>> buffer.ledger.is_online(rows)
+        array([ True,  True,  True])
+        """
         return self.rows.draw(shape, rng=rng)
 
     def take(self, rows: Ints, *, n_step: int = 1) -> Batch:

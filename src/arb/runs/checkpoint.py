@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,9 @@ def write_checkpoint(folder: Path, number: int, fill: Callable[[Path], None], ke
         shutil.rmtree(old)
 
 
-def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint whose files are as they were written; damaged ones are passed over."""
-    return next((path for path in reversed(_numbered(folder)) if intact(path)), None)
+def checkpoints(folder: Path) -> Iterator[Path]:
+    """The checkpoints whose files are as they were written, newest first; damaged ones are passed over."""
+    return (path for path in reversed(_numbered(folder)) if intact(path))
 
 
 def _numbered(folder: Path) -> list[Path]:

@@ -10,6 +10,7 @@ from arb.files import write_text
 from arb.plugins import label_of
 from arb.runfolder import RunFolder
 from arb.runs.config import RETIRED, Config, configure, flat
+from arb.strategies import strategy_row
 
 LENGTH = "schedule.online"
 """The one setting that may grow: more steps continue a run."""
@@ -97,6 +98,11 @@ def refuse_other_config(folder: Path, config: Config) -> None:
         held = flat(default) | held
     for leaf in sorted(held.keys() | asked.keys()):
         longer = leaf == LENGTH and isinstance(held.get(leaf), int) and held[leaf] < asked[leaf]
+        if longer and strategy_row(config.replay.strategy).whole_length:
+            raise DataError(
+                f"{folder} holds a run with {leaf} = {held[leaf]!r}, and {config.replay.strategy} depends on that length "
+                "from the first step: choose another folder"
+            )
         if held.get(leaf) != asked.get(leaf) and not longer and (leaf, held.get(leaf)) not in RETIRED:
             raise DataError(
                 f"{folder} holds a run with {leaf} = {held.get(leaf)!r}, not {asked.get(leaf)!r}: choose another "

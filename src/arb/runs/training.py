@@ -6,6 +6,7 @@ written. So an interrupted run ends in the same bytes as if nothing had happened
 
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -24,11 +25,11 @@ from arb.envs.rollout import Collector, play
 from arb.errors import DataError
 from arb.files import read_json
 from arb.plugins import is_plug_in
-from arb.policy.exported import Which, export_policy
+from arb.policy.exported import FILES, Which, export_policy
 from arb.progress import Tell
 from arb.runfolder import GrowingTable, RunFolder
 from arb.runs.algorithm import Progress, finetune, pretrain
-from arb.runs.checkpoint import Pretrained, newest_checkpoint, write_checkpoint
+from arb.runs.checkpoint import Pretrained, checkpoints, write_checkpoint
 from arb.runs.config import Config
 from arb.runs.machine import Logbook
 from arb.runs.problem import Problem, key_of, stream
@@ -74,6 +75,7 @@ class Training:
         self.figures = (*FIGURES, *strategy_row(config.replay.strategy).figures)
         self.log = Logbook(folder)
         self.clock = self.log.clock
+        self._best = folder.path / FILES["best"]
         self._asked: Callable[[], bool] = lambda: False
         self._chunk_began = time.monotonic()
 
@@ -143,7 +145,9 @@ class Training:
                 self._save(state)
                 raise Interrupted(f"stopped at {state.phase} step {step:,}; the same command continues from there")
             slow = time.monotonic() - self._chunk_began > SLOW
-            if (slow or time.monotonic() - saved > self.save_every) and step < total:
+            last = total - step <= self.config.schedule.collect and state.phase == "online"
+            before_the_end = last and not self._is_regular(total)  # where a longer run would go on
+            if (slow or before_the_end or time.monotonic() - saved > self.save_every) and step < total:
                 self._save(state)
                 saved = time.monotonic()
             self._chunk_began = time.monotonic()
@@ -204,10 +208,24 @@ class Training:
         return State("online", 0, agent.begin_online(), buffer, loaded, collector, best)
 
     def _resumed(self) -> State | None:
-        path = newest_checkpoint(self.folder.checkpoints)
-        if path is None:
-            return None
-        saved = read_json(path / "state.json")
+        for path in checkpoints(self.folder.checkpoints):
+            saved = read_json(path / "state.json")
+            if self._is_on_the_way(saved):
+                return self._restored(path, saved)
+            shutil.rmtree(path)
+        return None
+
+    def _is_on_the_way(self, saved: dict[str, Any]) -> bool:
+        """Whether this run comes by a checkpoint, which may be the end of a shorter run that is continued."""
+        length = saved.get("length", self.config.schedule.online)
+        return length in (self.config.schedule.online, None) or saved["step"] < length or self._is_regular(length)
+
+    def _is_regular(self, length: int) -> bool:
+        """Whether a longer run, too, has a whole chunk and an evaluation at the end of a run of this length."""
+        collect, every = self.config.schedule.collect, self.config.evaluation.every
+        return length % collect == 0 and length // every > (length - collect) // every
+
+    def _restored(self, path: Path, saved: dict[str, Any]) -> State:
         agent = load_agent(path / "agent.safetensors", self.problem.settings, agent_class(self.config.agent))
         state = self._offline(agent) if saved["phase"] == "pretrain" else self._online(agent, begun=True)
         state.step = saved["step"]
@@ -217,6 +235,8 @@ class Training:
             state.collector.restore(saved["collector"])
         for name, table in self.tables.items():
             table.cut(saved["tables"][name])
+        if (path / self._best.name).exists():
+            shutil.copyfile(path / self._best.name, self._best)
         return state
 
     def _save(self, state: State) -> None:
@@ -228,9 +248,12 @@ class Training:
                 "step": state.step,
                 "tables": {name: table.size for name, table in self.tables.items()},
                 "best": state.best,
+                "length": self.config.schedule.online if state.phase == "online" else None,
                 "collector": state.collector.state() if state.collector else None,
             }
             (folder / "state.json").write_text(json.dumps(saved))
+            if state.phase == "online" and self._best.exists():
+                shutil.copyfile(self._best, folder / self._best.name)
 
         done = state.step + (self.config.schedule.pretrain if state.phase == "online" else 0)
         with self.clock.part("checkpoints"):
