@@ -65,9 +65,8 @@ def test_the_readme_s_lines_run():
 
 def commands() -> list[str]:
     """Every `arb` command in the shell blocks of the pages, without the comment behind it."""
-    blocks = [
-        block for page in PAGES for block in re.findall(r"^```bash\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-    ]
+    pages = "\n".join(page.read_text() for page in PAGES)
+    blocks = re.findall(r"^```bash\n(.*?)^```", pages, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     return sorted({line.partition(" #")[0].strip() for line in lines if line.startswith("arb ")})
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from arb import DataError, ReplayBuffer, Uniform
+from arb.cli import main
 from arb.envs.rollout import ActionMap, Collector, play
 from arb.files import locked, write_text
 from arb.policy import load_policy
@@ -384,3 +385,25 @@ def test_serious_faults_are_found_when_asked_for(place):
     assert Problem.of(config).faults == ()
     (fault,) = Problem.of(config, audited=True).faults
     assert "40" in fault
+
+
+def test_the_command_repeats_a_serious_fault_and_says_which_policy_is_best(place, capsys):
+    with np.load(place / "data.npz") as file:
+        columns = dict(file)
+    columns |= {"terminals": columns["timeouts"], "timeouts": np.zeros_like(columns["timeouts"])}
+    np.savez(place / "at-the-limit.npz", **columns)
+    leaves = {leaf: value for leaf, value in (tiny.SMALL | SHORT).items() if leaf != "replay.keep"}
+    leaves["settings.hidden"] = "(8,8)"
+    out, task = place / "told", str(place / "at-the-limit.npz")
+    arguments = ["run", "--task", task, "--env", "arb-tests/success-v0", "-o", str(out)]
+    assert main([*arguments, *(f"{leaf}={value}" for leaf, value in leaves.items())]) == 0
+    said = capsys.readouterr().out
+    (warning,) = (line for line in said.splitlines() if line.startswith("warning: "))
+    assert "40" in warning
+    assert "arb data audit" in warning
+    scores = RunFolder(out).scores()
+    best = max(scores.best, scores.pretrained)
+    place_of_best = f"at online step {scores.best_step}" if scores.best_step else "before fine-tuning"
+    (line,) = (line for line in said.splitlines() if line.startswith("best policy"))
+    assert line.startswith(f"best policy {best:.1f} {place_of_best}; it was chosen by these evaluations")
+    assert line.endswith("--policy best` plays it again)")

@@ -42,6 +42,37 @@ def test_a_setting_that_makes_a_strategy_what_it_is_does_not_vary():
     assert [cell.config.replay.temperature for cell in cells] == [1.0, 2.0, "auto"]
 
 
+OWN = """
+import arb
+
+
+class Mine(arb.Uniform):
+    def __init__(self, knob: float = 1.0):
+        self.knob = knob
+"""
+
+
+def test_settings_of_ones_own_strategy_and_agent_are_for_those_that_have_them(tmp_path, monkeypatch):
+    (tmp_path / "mine_of_grid.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    strategies = ["naive", "arb", "mine_of_grid:Mine"]
+    leaves = {"replay.knob": ["1", "2"], "settings.expectile": ["0.7", "0.9"]}
+    cells = grid([TASK], ["iql", "calql"], strategies, leaves=leaves)
+    folders = [cell.folder for cell in cells]
+    assert f"{TASK}/iql/naive-settings.expectile=0.7/seed-0" in folders
+    assert f"{TASK}/iql/mine_of_grid-Mine-replay.knob=2.0-settings.expectile=0.9/seed-0" in folders
+    assert [cell.folder for cell in cells if "calql" in cell.folder] == [
+        f"{TASK}/calql/{name}/seed-0"
+        for name in ("naive", "arb", "mine_of_grid-Mine-replay.knob=1.0", "mine_of_grid-Mine-replay.knob=2.0")
+    ]
+    chosen = grid([TASK], strategies=strategies, overrides={"replay.knob": 3, "replay.temperature": 2})
+    assert [getattr(cell.config.replay, "knob", None) for cell in chosen] == [None, None, 3.0]
+    assert [getattr(cell.config.replay, "temperature", None) for cell in chosen] == [2.0, 2.0, None]
+    for wrong in ({"leaves": {"replay.knobb": [1]}}, {"overrides": {"replay.knobb": 1}}):
+        with pytest.raises(DataError, match=r"there is no setting 'replay\.knobb'"):
+            grid([TASK], strategies=strategies, **wrong)
+
+
 def test_what_is_equal_in_all_cells_is_in_no_name():
     leaves = {"schedule.pretrain": ["40000"], "schedule.online": ["500"], "replay.temperature": ["1", "2"]}
     naive, one, two = grid([TASK], strategies=["naive", "arb"], leaves=leaves)

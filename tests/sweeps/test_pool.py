@@ -1,6 +1,7 @@
 """Real workers on real runs: they are stopped, killed and fail, and what they leave is what a lone run leaves."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from arb import report
 from arb.cli.sweep import main
 from arb.progress import Screen
+from arb.runfolder import RunFolder
 from arb.runs.checkpoint import checkpoints
 from arb.runs.stopping import Interrupted
 from arb.sweeps import plan
@@ -86,6 +89,38 @@ def test_stopped_killed_and_resumed_ends_in_the_bytes_of_a_lone_run(place):
         program = [sys.executable, str(Path(tiny.__file__)), str(lone), "iql", "arb", "schedule.online=1200"]
         subprocess.run(program, check=True, timeout=300)
     assert bytes_of(lone) == bytes_of(arb)
+
+
+def test_an_agent_and_a_strategy_of_ones_own_are_swept_stopped_resumed_and_reported(place, monkeypatch):
+    """Both of docs/extending.md, in one module in the working folder, beside a built-in strategy."""
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+    code = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (place / "own_of_pool.py").write_text("\n".join(code))
+    monkeypatch.chdir(place)
+    overrides = {leaf: value for leaf, value in tiny.SMALL.items() if leaf != "replay.keep"}
+    cells = grid(
+        [str(place / "data.npz")],
+        ["own_of_pool:AWAC"],
+        ["naive", "own_of_pool:NewestFirst"],
+        leaves={"replay.half_life": [100.0], "settings.largest_weight": [20.0]},
+        env="Pendulum-v1",
+        overrides=overrides | {"schedule.online": 400, "settings.hidden": (8, 8)},
+    )
+    assert [cell.folder.split("/", 1)[1] for cell in cells] == [
+        "own_of_pool-AWAC/naive/seed-0",
+        "own_of_pool-AWAC/own_of_pool-NewestFirst/seed-0",
+    ]
+    out = place / "own"
+    view = At(cells, "own_of_pool:NewestFirst", lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(Interrupted):
+        sweep(cells, out, workers=1, view=view)
+    assert any(checkpoints(out / cells[1].folder / "checkpoint"))
+    outcome = sweep(cells, out, workers=1)
+    assert not outcome.failed
+    assert {*outcome.done, *outcome.skipped} == {cell.folder for cell in cells}
+    assert report(out, out=place / "own-report").text.count("Newest") >= 1
+    held = RunFolder(out / cells[1].folder).description().config
+    assert (held["replay.half_life"], held["settings.largest_weight"]) == (100.0, 20.0)
 
 
 def test_what_fails_by_its_data_is_listed_at_once(place):

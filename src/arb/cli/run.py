@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     """Run the command; 0 when done, 130 when stopped on request."""
     options = parser().parse_intermixed_args(arguments)
     try:
-        with stoppable("Saving a checkpoint; press Ctrl-C again to quit now") as asked_to_stop:
+        with stoppable("Saving a checkpoint; press Ctrl-C again to quit now", own_process=True) as asked_to_stop:
             _run(options, asked_to_stop)
     except Interrupted as stopped:
         print(f"\narb run: {stopped}", file=sys.stderr)
@@ -109,7 +109,7 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
     )
     if result.success is not None:
         print(f"success     {result.success:.0%} of the episodes of the last evaluation")
-    print(result.best_policy())
+    print(f"{result.best_policy()} (`arb eval {folder} --policy best` plays it again)")
     print(f"picture     {folder / 'curve.png'}")
 
 

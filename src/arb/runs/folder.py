@@ -35,11 +35,11 @@ class Result(NamedTuple):
         """Which of the exported policies scored most, in one line.
 
         >>> Result(Path("x"), 40.0, 80.0, 95.0, 3.0, None, 5000).best_policy()
-        'best of the evaluations: 95.0 at online step 5,000 (chosen on these evaluations; play it again to judge it)'
+        'best policy 95.0 at online step 5,000; it was chosen by these evaluations, so its true score may be lower'
         """
-        score, place = max(self.best, self.pretrained), f"at online step {self.best_step:,}"
-        place = place if self.best_step else "before fine-tuning"
-        return f"best of the evaluations: {score:.1f} {place} (chosen on these evaluations; play it again to judge it)"
+        score = max(self.best, self.pretrained)
+        place = f"at online step {self.best_step:,}" if self.best_step else "before fine-tuning"
+        return f"best policy {score:.1f} {place}; it was chosen by these evaluations, so its true score may be lower"
 
 
 def result(folder: Path) -> Result:
@@ -100,8 +100,8 @@ def refuse_other_config(folder: Path, config: Config) -> None:
         longer = leaf == LENGTH and isinstance(held.get(leaf), int) and held[leaf] < asked[leaf]
         if longer and strategy_row(config.replay.strategy).whole_length:
             raise DataError(
-                f"{folder} holds a run with {leaf} = {held[leaf]!r}, and {config.replay.strategy} depends on that length "
-                "from the first step: choose another folder"
+                f"{folder} holds a run with {leaf} = {held[leaf]!r}, and {config.replay.strategy} depends on that "
+                "length from the first step: choose another folder"
             )
         if held.get(leaf) != asked.get(leaf) and not longer and (leaf, held.get(leaf)) not in RETIRED:
             raise DataError(

@@ -94,6 +94,7 @@ def pretrain_for(
     tell: Tell | None = None,
     save_every: float = 120.0,
     problem: Problem | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Path:
     """Only the pre-training, left in a cache for all runs that share it.
 
@@ -104,13 +105,14 @@ def pretrain_for(
         tell: called after every chunk of work.
         save_every: seconds between checkpoints.
         problem: what the configuration comes to, if the caller has it already.
+        stop: asked whether to save and stop, as for `run`.
     """
     problem = problem or Problem.of(config)
     shared = Pretrained(cache, config, problem)
     if not shared.there:
         folder.mkdir(parents=True, exist_ok=True)
         training = Training(config, RunFolder(folder), problem, tell or (lambda *_: None), save_every, shared)
-        with stoppable() as asked_to_stop:
+        with stoppable() if stop is None else nullcontext(stop) as asked_to_stop:
             training.pretrain(asked_to_stop)
     shutil.rmtree(folder, ignore_errors=True)
     return shared.folder

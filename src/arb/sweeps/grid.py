@@ -4,11 +4,13 @@ import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, NamedTuple
 
+from arb.algorithms import settings_class
 from arb.errors import DataError
 from arb.runs.config import Config, configure, flat
-from arb.strategies import STRATEGIES
+from arb.strategies import STRATEGIES, strategy_row
 
 LONGEST_NAME = 120
 """Characters of a folder's name; a longer one ends in a hash instead."""
@@ -34,7 +36,7 @@ def grid(
     preset: str = "demo",
     overrides: Mapping[str, Any] | None = None,
 ) -> list[Cell]:
-    """All combinations, in order; a setting of replay varies only where the strategy reads it.
+    """All combinations, in order; a setting of an agent or a strategy is for those that have it.
 
     Folders are named after the settings that differ between cells.
 
@@ -55,11 +57,14 @@ def grid(
         preset: how much training.
         overrides: one value by setting, for all cells; never part of a name.
     """
-    axes, strategies, seeds = dict(sorted((leaves or {}).items())), list(strategies), list(seeds)
-    _refuse_leaves_without_reader(axes, strategies)
+    axes, agents, strategies, seeds = dict(sorted((leaves or {}).items())), list(agents), list(strategies), list(seeds)
+    pairs = list(itertools.product(agents, strategies))
+    _refuse_leaves_without_reader(axes, pairs)
+    nobodys = {leaf for leaf in (overrides or {}) if not any(_has(*pair, leaf) for pair in pairs)}  # refused below
     made: list[tuple[Config, list[str]]] = []
-    for task, agent, strategy in itertools.product(tasks, agents, strategies):
-        read = {leaf: values for leaf, values in axes.items() if _reads(strategy, leaf)}
+    for task, (agent, strategy) in itertools.product(tasks, pairs):
+        read = {leaf: values for leaf, values in axes.items() if _reads(agent, strategy, leaf)}
+        own = {k: v for k, v in (overrides or {}).items() if k in nobodys or _has(agent, strategy, k)}
         for values, seed in itertools.product(list(itertools.product(*read.values())), seeds):
             given = dict(zip(read, values, strict=True))
             config = configure(
@@ -69,7 +74,7 @@ def grid(
                 strategy=strategy,
                 seed=seed,
                 preset=preset,
-                overrides={**(overrides or {}), **given},
+                overrides={**own, **given},
             )
             made.append((config, list(read)))
     varied = _varied(made)
@@ -136,25 +141,33 @@ def label(config: Config) -> str:
     return _named(config.task)
 
 
-def _reads(strategy: str, leaf: str) -> bool:
-    """Whether a setting changes what a strategy does; one that defines the strategy, as `arb_auto`'s, does not vary."""
+def _has(agent: str, strategy: str, leaf: str) -> bool:
+    """Whether a setting exists for this agent and this strategy."""
     group, _, name = leaf.partition(".")
-    if group != "replay" or strategy not in STRATEGIES or not _readers(name):
+    if group not in ("replay", "settings"):
         return True
-    return strategy in _readers(name)
+    held = strategy_row(strategy).settings if group == "replay" else settings_class(agent)
+    return name in {f.name for f in fields(held)}
 
 
-def _readers(name: str) -> list[str]:
-    return [strategy for strategy, row in STRATEGIES.items() if name in row.reads and name not in row.defaults]
+def _reads(agent: str, strategy: str, leaf: str) -> bool:
+    """Whether a setting changes what they do; one that defines the strategy, as `arb_auto`'s, does not vary."""
+    group, _, name = leaf.partition(".")
+    if group != "replay":
+        return _has(agent, strategy, leaf)
+    row = strategy_row(strategy)
+    return name in row.reads and name not in row.defaults
 
 
-def _refuse_leaves_without_reader(leaves: Iterable[str], strategies: Sequence[str]) -> None:
-    for leaf in leaves:
-        if not any(_reads(strategy, leaf) for strategy in strategies):
-            readers = _readers(leaf.partition(".")[2])
-            raise DataError(f"{leaf} is read only by {' and '.join(readers)}, which is not among the strategies")
+def _refuse_leaves_without_reader(axes: Mapping[str, Sequence[Any]], pairs: Sequence[tuple[str, str]]) -> None:
+    for leaf, values in axes.items():
         if leaf in ("task", "agent", "seed", "replay.strategy"):
             raise DataError(f"{leaf} has an option of its own: --{leaf.rpartition('.')[2]}")
+        if not any(_reads(agent, strategy, leaf) for agent, strategy in pairs):
+            readers = [name for name in STRATEGIES if _reads(pairs[0][0], name, leaf)]
+            if readers:
+                raise DataError(f"{leaf} is read only by {' and '.join(readers)}, which is not among the strategies")
+            configure(agent=pairs[0][0], strategy=pairs[0][1], overrides={leaf: values[0]})  # says what is wrong
 
 
 def _folder(config: Config, leaves: Iterable[str]) -> str:

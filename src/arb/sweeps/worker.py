@@ -24,6 +24,7 @@ from typing import Any
 Order = Mapping[str, Any]
 Answer = dict[str, Any]
 Say = Callable[[Answer], None]
+Stop = Callable[[], bool]
 
 
 def main() -> None:
@@ -48,12 +49,14 @@ def obey(order: Order, say: Say) -> Answer:
     from arb.errors import DataError
     from arb.runs.config import from_flat
     from arb.runs.problem import Problem
-    from arb.runs.stopping import Interrupted
+    from arb.runs.stopping import Interrupted, stoppable
 
     try:
         config = from_flat(order["config"])
         problem = Problem.of(config, order.get("data"))
-        return {"answer": "done", **_KINDS[order["kind"]](config, problem, order, say)}
+        do = _KINDS[order["kind"]]
+        with stoppable(own_process=True) as asked_to_stop:
+            return {"answer": "done", **do(config, problem, order, say, asked_to_stop)}
     except Interrupted as stopped:
         return {"answer": "stopped", "reason": str(stopped)}
     except Exception as failure:
@@ -62,17 +65,19 @@ def obey(order: Order, say: Say) -> Answer:
         return {"answer": "failed", "reason": reason, "traceback": traceback.format_exc(), "final": explained}
 
 
-def _run(config: Any, problem: Any, order: Order, say: Say) -> Answer:
+def _run(config: Any, problem: Any, order: Order, say: Say, stop: Stop) -> Answer:
     from arb.runs.run import run
 
-    result = run(config, order["folder"], tell=_teller(order, say), cache=Path(order["cache"]), problem=problem)
+    tell, cache = _teller(order, say), Path(order["cache"])
+    result = run(config, order["folder"], tell=tell, cache=cache, problem=problem, stop=stop)
     return {"score": result.last}
 
 
-def _pretrain(config: Any, problem: Any, order: Order, say: Say) -> Answer:
+def _pretrain(config: Any, problem: Any, order: Order, say: Say, stop: Stop) -> Answer:
     from arb.runs.run import pretrain_for
 
-    kept = pretrain_for(config, Path(order["folder"]), Path(order["cache"]), tell=_teller(order, say), problem=problem)
+    folder, cache = Path(order["folder"]), Path(order["cache"])
+    kept = pretrain_for(config, folder, cache, tell=_teller(order, say), problem=problem, stop=stop)
     return {"kept": kept.name}
 
 
