@@ -242,7 +242,7 @@ def test_an_environment_without_pictures_is_told_from_a_machine_without_graphics
 
 def test_a_module_is_loaded_only_if_the_command_names_it(line_run: Path, tmp_path: Path) -> None:
     (tmp_path / "tiny_line.py").write_text("raise SystemExit('loaded')")
-    with pytest.raises(DataError, match=r"a file may not load: go to the folder of tiny_line.py and add --env"):
+    with pytest.raises(DataError, match=r"add --env tiny_line:\S+, in the folder of tiny_line\.py"):
         main([str(line_run)])
 
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from arb.data import Audit, audit
+from arb.data.audit import joined_episodes
+from arb.data.columns import finish
 from arb.data.world import World, known_world
 from arb.errors import DataError
 
@@ -153,6 +155,18 @@ def test_the_rows_of_a_fault_are_told() -> None:
 def test_an_episode_longer_than_the_time_limit_lacks_a_border() -> None:
     raw = without(walk([12, 12, 12, 24]), "next_observations")
     assert any("longer than the time limit of 12" in f.text and "episode_ids" in f.text for f in audit(raw).findings)
+
+
+def test_an_episode_of_twice_the_environments_limit_is_several_joined() -> None:
+    raw = without(walk([200, 200, 200]), "next_observations") | {"timeouts": np.zeros(600, bool)}
+    raw["terminals"][:] = False
+    result = audit(raw, env="Pendulum-v1")
+    text = next(f.text for f in result.findings if f.check == "missing borders" and f.level == "fault")
+    assert text.startswith("the episode from row 0 has 600 steps, and the time limit is 200: borders are missing; set ")
+    once = without(walk([200, 399]), "next_observations")
+    assert joined_episodes(finish(once, "x").columns, 200) == ""
+    assert joined_episodes(finish(once, "x").columns, 100).startswith("the episode from rows 0, 200 has 399 steps")
+    assert joined_episodes(finish(once, "x").columns, None) == ""
 
 
 def test_remarks_do_not_make_data_unsound() -> None:

@@ -93,6 +93,9 @@ def test_a_table_of_comma_separated_values(tmp_path: Path) -> None:
     names = "observations=obs,actions=act,rewards=reward,terminals=terminated,timeouts=truncated"
     columns = load(path, names)
     assert fingerprint(columns) == fingerprint(load(without(raw, "next_observations")))
+    one_by_one = names.replace("=obs", "=obs_0+obs_1+obs_2").replace("=act", "=act.0+act.1")
+    assert fingerprint(load(path, one_by_one)) == fingerprint(columns)
+    assert (load(path, names.replace("=obs", "=obs_1"))["observations"].ravel() == raw["observations"][:, 1]).all()
     with pytest.raises(DataError, match="has no 'observations'; try --columns observations=obs,actions=act"):
         load(path)
 
@@ -232,6 +235,10 @@ def test_convert_writes_d4rl_s_layout(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["convert", str(source), str(out), "--columns", columns, "--env", "Pendulum-v1"]) == 0
     assert "72 rows, 7 episodes" in capsys.readouterr().out
     assert fingerprint(load(out)) == fingerprint(load(sound()))
+    plain = tmp_path / f"plain{suffix}"
+    without_ends = as_npz(tmp_path / "no-ends.npz", without(sound(), "next_observations", "timeouts"))
+    assert main(["convert", str(without_ends), str(plain)]) == 0
+    assert "warning: neither timeouts nor next_observations" in capsys.readouterr().out
     assert attributes_of(out)["env"] == "Pendulum-v1"
     assert main(["convert", str(source), str(tmp_path / "x.txt"), "--columns", columns]) == 1
     assert "written to a name ending in .hdf5" in capsys.readouterr().err

@@ -30,7 +30,7 @@ def test_a_cell_is_mean_and_spread_of_the_last_evaluation(tmp_path):
     text = table.text()
     assert "53.0 ± 4.2 (2)*" in text
     assert "4,000 updates offline and 10,000 steps online; an evaluation has 3 episodes." in text
-    assert "one seed has no spread" in text
+    assert "one seed has no standard deviation" in text
 
 
 def test_the_lowest_drop_is_the_best(tmp_path):

@@ -77,9 +77,10 @@ def _info(arguments: argparse.Namespace) -> int:
 
 def _audit(arguments: argparse.Namespace) -> int:
     from arb.data.audit import audit
+    from arb.report.counting import count
 
     result = audit(arguments.file, arguments.env, arguments.columns)
-    counted = f": {result.rows:,} rows, {result.episodes:,} episodes" if result.rows else ""
+    counted = f": {count(result.rows, 'row')}, {count(result.episodes, 'episode')}" if result.rows else ""
     print(f"{result.source}{counted}")
     for finding in result.findings:
         print(f"  {finding.level:<8}{finding.check:<18}{finding.text}")
@@ -88,12 +89,21 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
+    from arb.data.audit import FAULT, audit
     from arb.data.convert import convert
+    from arb.report.counting import count
 
     data = convert(arguments.file, arguments.out, arguments.columns, arguments.env)
     for note in data.notes:
         print(f"repaired: {note}")
-    print(f"{arguments.out}: {len(data):,} rows, {int(data.columns['episode_ids'][-1]) + 1:,} episodes")
+    try:
+        checked = audit(arguments.file, arguments.env, arguments.columns)
+    except DataError:  # the environment may be on another machine
+        checked = audit(arguments.file, columns=arguments.columns)
+    for finding in checked.findings:
+        if finding.level == FAULT or finding.check == "missing borders":
+            print(f"warning: {finding.text}")
+    print(f"{arguments.out}: {count(len(data), 'row')}, {count(int(data.columns['episode_ids'][-1]) + 1, 'episode')}")
     return 0
 
 

@@ -92,8 +92,8 @@ def _environment(run: RunFolder, recorded: str, asked: str) -> str:
         return asked or recorded
     module = recorded.partition(":")[0]
     raise DataError(
-        f"{run.path} was trained in {recorded}, whose module a file may not load: go to the folder of {module}.py and "
-        f"add --env {recorded}"
+        f"{run.path} was trained in {recorded}. A run folder may not load code, so name the environment yourself: add "
+        f"--env {recorded}, in the folder of {module}.py"
     )
 
 

@@ -109,7 +109,7 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
     )
     if result.success is not None:
         print(f"success     {result.success:.0%} of the episodes of the last evaluation")
-    print(f"{result.best_policy()} (`arb eval {folder} --policy best` plays it again)")
+    print(f"{result.best_policy()} (`arb eval {folder} --policy best` evaluates it again)")
     print(f"picture     {folder / 'curve.png'}")
 
 

@@ -22,7 +22,7 @@ FAULT, REMARK = "fault", "remark"
 OUTLIER_SPANS = 10.0
 """A reward is an outlier this many spans (of the middle 99.8 %) outside of the span."""
 ROUNDING = 1e-6
-REMEDY = "set timeouts in the row before, or give every row the number of its episode (episode_ids)"
+REMEDY = "set timeouts in the last row of every episode, or give every row the number of its episode (episode_ids)"
 USUAL: Bounds = (np.array(-1.0, np.float32), np.array(1.0, np.float32))
 """Where no bounds are known, actions that keep these are taken to be meant for them, as in D4RL."""
 
@@ -204,9 +204,10 @@ def _observations(data: Data, world: World) -> Iterator[Finding]:
 
 
 def _limits(data: Data, world: World) -> Iterator[Finding]:
-    text = limits_as_terminals(data.columns, world.limit)
-    if text:
+    if text := limits_as_terminals(data.columns, world.limit):
         yield Finding("time limits", FAULT, text)
+    if text := joined_episodes(data.columns, world.limit):
+        yield Finding("missing borders", FAULT, text)
 
 
 def limits_as_terminals(columns: Mapping[str, Any], limit: int | None) -> str:
@@ -223,6 +224,18 @@ def limits_as_terminals(columns: Mapping[str, Any], limit: int | None) -> str:
     return (
         f"{at.sum():,} of {ended.sum():,} ends are terminals exactly at the time limit of {limit} steps, first in "
         f"{_rows(stop[at][:1] - 1)}: clear terminals there and set timeouts"
+    )
+
+
+def joined_episodes(columns: Mapping[str, Any], limit: int | None) -> str:
+    """What is to be said if episodes seem to be joined: one takes at least twice the time limit of the environment."""
+    first, stop = borders(columns)
+    long = first[stop - first >= 2 * limit] if limit else first[:0]
+    if len(long) == 0:
+        return ""
+    return (
+        f"the episode from {_rows(long)} has {(stop - first).max():,} steps, and the time limit is {limit}: borders "
+        f"are missing; {REMEDY}"
     )
 
 

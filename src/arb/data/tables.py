@@ -29,7 +29,10 @@ _NUMBERED = re.compile(r"(.+?)[._\[ ]?(\d+)\]?")
 
 @contextmanager
 def open_csv(path: Path) -> Iterator[Contents]:
-    """A table with a line of names. `state_0, state_1, ...` (also `state.0`, `state[0]`) make one column `state`."""
+    """A table with a line of names. `state_0, state_1, ...` (also `state.0`, `state[0]`) make one column `state`.
+
+    Each of them can also be named alone, to join other columns or leave some out.
+    """
     size = size_of(path)
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -51,6 +54,8 @@ def open_csv(path: Path) -> Iterator[Contents]:
     for name, numbers in groups.items():
         whole = table[:, numbers[0]] if len(numbers) == 1 and names[numbers[0]] == name else table[:, numbers]
         leaves[name] = _leaf(_integers(whole))
+    for number, name in enumerate(names):
+        leaves.setdefault(name, _leaf(_integers(table[:, number])))
     yield Contents(str(path), size, leaves)
 
 

@@ -46,7 +46,7 @@ def score_table(results: Results, agent: str, measure: str = PRIMARY) -> Table:
     if empty:
         notes.append(f"{empty} of {len(tasks) * len(variants)} cells have no finished run.")
     if any(e.n == 1 for _, entries in rows for e in entries):
-        notes.append("A cell of one seed has no spread: nothing is known about its chance.")
+        notes.append("A cell of one seed has no standard deviation: it does not show how much seeds differ.")
     held = {cell.unit for cell in results.cells if cell.agent == agent}
     title = f"{agent_label(agent)}: {kind.title.lower()}, {' or '.join(sorted(held))}"
     columns = (*(["pre-trained"] if measure in STARTED else []), *variants)

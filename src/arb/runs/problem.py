@@ -16,7 +16,7 @@ from arb.algorithms import agent_class, agent_row, tuned
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Sampler
 from arb.data import Reference, fingerprint, normalised
-from arb.data.audit import limits_as_terminals, serious
+from arb.data.audit import joined_episodes, limits_as_terminals, serious
 from arb.data.columns import finish
 from arb.data.load import read_raw, split_columns
 from arb.envs import flat_vector, flattened, make
@@ -97,7 +97,7 @@ class Problem:
         reference = task.reference if task else env_reference(env)
         raw = np.asarray(data.columns["rewards"], np.float32)
         limit = made.spec.max_episode_steps if made.spec and audited else None
-        faults += [limits_as_terminals(data.columns, limit)] if limit else []
+        faults += [limits_as_terminals(data.columns, limit), joined_episodes(data.columns, limit)]
         told = tuple(filter(None, faults))
         return cls(config, dataset, raw, fingerprint(data.columns), env, family, reference, shaping, actions, told)
 

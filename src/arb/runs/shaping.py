@@ -123,4 +123,4 @@ class Shaped(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _refuse_not_finite(self, what: str, value: Any) -> None:
         if not np.isfinite(value).all():
             name = self.spec.id if self.spec else type(self.unwrapped).__name__
-            raise DataError(f"the environment {name} returned the {what} {value}: a value is not finite; mend it there")
+            raise DataError(f"the environment {name} returned the {what} {value}, which is not finite: fix it there")
