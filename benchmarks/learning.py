@@ -215,7 +215,7 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="IQL alone, a few updates: does it run, not does it learn")
     given = parser.parse_args()
     if given.quick:
-        given.agents, given.learners, given.updates, given.steps, given.episodes = ["IQL"], ["iql"], 50, 200, 1
+        given.agents, given.learners, given.updates, given.steps, given.episodes = ["IQL"], ["iql"], 20, 20, 1
     if given.part == "online":
         online(given.agents, given.updates or 20_000, given.steps, given.seeds, given.episodes)
     elif not given.data.is_dir():

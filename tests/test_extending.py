@@ -17,6 +17,7 @@ from arb.agents.policies import Gaussian
 from arb.testing import check_agent
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
+SMALL = {"settings.hidden": (8, 8), "schedule.collect": 20, "schedule.updates": 20, "schedule.batch": 16}
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def test_the_strategy_of_the_page_runs_resumes_and_is_reported(tmp_path, monkeyp
     from arb.runs.stopping import Interrupted
 
     newest(monkeypatch, tmp_path)
-    overrides = {"replay.half_life": "300", "settings.hidden": (8, 8), "evaluation.episodes": 1}
+    overrides = SMALL | {"replay.half_life": "300", "evaluation.episodes": 1}
     config = configure(strategy="newest:NewestFirst", preset="smoke", overrides=overrides)
     assert config.replay.half_life == 300.0
     assert from_flat(flat(config)) == config
@@ -185,7 +186,7 @@ def test_the_agent_of_the_page_runs_resumes_and_is_exported(tmp_path, monkeypatc
     assert len(code[1].splitlines()) < 150
     (tmp_path / "awac.py").write_text(code[1])
     monkeypatch.syspath_prepend(tmp_path)
-    overrides = {"settings.hidden": (8, 8), "settings.temperature": 0.5, "evaluation.episodes": 1}
+    overrides = SMALL | {"settings.temperature": 0.5, "evaluation.episodes": 1}
     config = configure(agent="awac:AWAC", strategy="arb", preset="smoke", overrides=overrides)
     assert config.settings.temperature == 0.5
     told: list[str] = []
