@@ -38,7 +38,7 @@ class ReplayBuffer:
     """Past experience and new steps in one ring, drawn from by one strategy.
 
     >>> from arb import OnPolicy
-    >>> buffer = ReplayBuffer(capacity=1000, sampler=OnPolicy(temperature=0.5), seed=0)
+    >>> buffer = ReplayBuffer(capacity=1000, sampler=OnPolicy("auto"), seed=0)
     >>> past = {"observations": np.zeros((4, 2)), "actions": np.zeros((4, 1)), "rewards": np.ones(4),
     ...         "terminals": np.array([0, 1, 0, 1])}
     >>> buffer.load(past)

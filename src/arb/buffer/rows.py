@@ -268,7 +268,7 @@ def _strategy(sampler: Any) -> Sampler:
     if isinstance(sampler, type):
         raise DataError(f"sampler is the class {sampler.__name__}: make one of it, {sampler.__name__}()")
     if not isinstance(sampler, Sampler):
-        raise DataError(f"sampler must be a strategy, such as arb.OnPolicy(temperature=0.5), got {sampler!r}")
+        raise DataError(f"sampler must be a strategy, such as arb.OnPolicy('auto'), got {sampler!r}")
     return sampler
 
 

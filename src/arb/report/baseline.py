@@ -135,9 +135,9 @@ def _notes(base: str, comparisons: int) -> tuple[str, ...]:
     return (
         f"A run minus the run of {base} with the same task, seed and pre-trained agent; mean over seeds, then tasks.",
         f"In brackets Student's {CONFIDENCE:.0%} interval of the mean, which is right with few seeds if differences "
-        "are about normal. The bootstrap's is too narrow with few seeds: it holds the truth in 79% of cases, not 95%, "
-        "with four seeds of one task, and in 86% with three seeds of twelve tasks.",
-        f"p: that the area does not differ, corrected for {count(comparisons, 'comparison')} (Holm); others are not.",
+        "are about normal. The bootstrap's is too narrow with few seeds: it contains the true difference in 79% of "
+        "cases, not 95%, with four seeds of one task, and in 86% with three seeds of twelve tasks.",
+        f"p: of no difference in area, corrected for {count(comparisons, 'comparison')} (Holm); others are not.",
         f"No difference that matters: the interval lies within ±{paired.MARGIN:g} points of a normalised score.",
     )
 
