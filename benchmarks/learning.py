@@ -31,7 +31,7 @@ from arb.agents.policies import Gaussian
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
-from arb.envs.rollout import Collector, evaluate
+from arb.envs.rollout import Collector, play
 from arb.runs.algorithm import Schedule, finetune, pretrain
 from arb.runs.config import configure
 from arb.runs.problem import Problem, key_of, stream
@@ -123,8 +123,8 @@ def offline(
         for step, agent, _, _ in pretrain(fresh, buffer, key_of(seed, "pretrain"), config.schedule):
             if step in marks:
                 actor, starts = on_host(agent.actor), partial(stream, seed, "eval", step)
-                cells.append(problem.scores(evaluate(actor, problem.make_env, episodes, starts())).mean())
-        cells.append(evaluate(actor, lambda p=problem: Discounted(p.make_env()), episodes, starts()).mean())
+                cells.append(problem.scores(play(actor, problem.make_env, episodes, starts()).returns).mean())
+        cells.append(play(actor, lambda p=problem: Discounted(p.make_env()), episodes, starts()).returns.mean())
         print(f"| {name} | {learner} | {seed} | {' | '.join(f'{c:.1f}' for c in cells)} |", flush=True)
         yield name, learner, seed, cells
 
@@ -196,7 +196,8 @@ def online(agents: list[str], updates: int, steps: int, seeds: list[int], episod
                 collector = Collector(pendulum(scale), stream(seed, "collect"))
                 chunks = finetune(agent.begin_online(), buffer, collector, key_of(seed, phase), plan)
             *_, (_, agent, _, _) = chunks
-            returns.append(evaluate(on_host(agent.actor), pendulum, episodes, stream(seed, "eval", phase)).mean())
+            played = play(on_host(agent.actor), pendulum, episodes, stream(seed, "eval", phase))
+            returns.append(played.returns.mean())
         spent = time.perf_counter() - start
         print(f"| {name} | {seed} | {returns[0]:.0f} | {returns[1]:.0f} | {spent:.0f} |", flush=True)
 

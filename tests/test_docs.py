@@ -227,10 +227,10 @@ def test_every_figure_of_an_update_is_defined_once():
 
 
 def test_every_result_and_every_column_of_an_evaluation_is_defined():
-    from arb.runfolder import Scores
+    from arb.runfolder import Result
 
     told = {*defined("Evaluations"), *defined("Results")}
-    assert {*Scores._fields, "episode", "return", "score", "success"} <= told
+    assert {*Result._fields, "episode", "return", "score", "success"} <= told
 
 
 def test_every_file_of_a_run_is_on_its_page():

@@ -134,8 +134,9 @@ def newest(monkeypatch, folder):
 def test_the_strategy_of_the_page_runs_resumes_and_is_reported(tmp_path, monkeypatch):
     import arb
     from arb.report.runs import read_runs
-    from arb.runs.config import configure, flat, from_flat, settings_table
+    from arb.runs.config import configure, flat, from_flat
     from arb.runs.run import run
+    from arb.runs.settings import settings_table
     from arb.runs.stopping import Interrupted
 
     newest(monkeypatch, tmp_path)

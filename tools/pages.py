@@ -44,7 +44,8 @@ def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 def settings_page() -> str:
     """The page of all settings."""
     from arb.algorithms import AGENTS
-    from arb.runs.config import PRESETS, configure, settings_table
+    from arb.runs.config import PRESETS, configure
+    from arb.runs.settings import settings_table
     from arb.strategies import STRATEGIES, Replay
 
     def rows(agent: str, *groups: str, strategy: str = "arb") -> Iterator[list[str]]:

@@ -19,25 +19,10 @@ from arb.errors import DataError
 
 __version__ = "0.1.0"
 __all__ = [
-    "Batch",
-    "DataError",
-    "Mixed",
-    "OnPolicy",
-    "ReplayBuffer",
-    "Sampler",
-    "SumTree",
-    "Uniform",
-    "__version__",
-    "categorical_score",
-    "compare",
-    "gaussian_score",
-    "keep_best",
-    "load",
-    "report",
-    "run",
-    "sweep",
+    "Batch", "DataError", "Mixed", "OnPolicy", "ReplayBuffer", "Sampler", "SumTree", "Uniform", "__version__",
+    "categorical_score", "compare", "gaussian_score", "keep_best", "load", "report", "run", "sweep",
     "tanh_gaussian_score",
-]
+]  # fmt: skip
 
 _PARTS = ("adapters", "agents", "data", "envs", "report", "testing")
 _COMMANDS = ("compare", "load", "run", "sweep")

@@ -16,7 +16,7 @@ from arb.plugins import is_plug_in, label_of, plug_in
 from arb.tasks import Family
 
 
-class Rule(NamedTuple):
+class ShapingRule(NamedTuple):
     """How to shape: states perhaps normalised, rewards `scale * r + shift`, the scale perhaps from the returns."""
 
     states: bool = True
@@ -33,7 +33,7 @@ class Tuned:
     """What differs from the defaults of the agent's settings."""
     temperature: float = 0.5
     """λ of ARB."""
-    rule: Rule | None = None
+    rule: ShapingRule | None = None
     """How states and rewards are shaped, where it is not as the family's other agents have it."""
 
 
@@ -82,7 +82,7 @@ AGENTS: Mapping[str, AgentRow] = {
                     "lowest_gap": -200.0,
                 },
                 temperature=5.0,
-                rule=Rule(states=False, scale=10.0, shift=-5.0),
+                rule=ShapingRule(states=False, scale=10.0, shift=-5.0),
             ),
         },
         calibrated=True,
@@ -91,7 +91,7 @@ AGENTS: Mapping[str, AgentRow] = {
         "PEX",
         "arb.agents.pex:PEX",
         {
-            "locomotion": Tuned(_DECAY, rule=Rule(by_return_range=True)),
+            "locomotion": Tuned(_DECAY, rule=ShapingRule(by_return_range=True)),
             "antmaze": Tuned({"expectile": 0.9, "temperature": 10.0, "sharpness": 10.0, **_DECAY}),
         },
     ),
@@ -151,4 +151,4 @@ def agent_settings(name: str, family: Family) -> Any:
 def tuned(name: str, family: Family) -> Tuned:
     """The hyper-parameters of an agent on a family, with the rule by which states and rewards are shaped."""
     found = agent_row(name).tuned.get(family.settings, Tuned())
-    return found if found.rule is not None else replace(found, rule=Rule(shift=family.shift))
+    return found if found.rule is not None else replace(found, rule=ShapingRule(shift=family.shift))

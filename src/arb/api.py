@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from arb.policy import Policy
     from arb.policy.exported import Which
     from arb.report.page import Report
-    from arb.runs.folder import Result
+    from arb.runfolder import Result
     from arb.sweeps.launch import Outcome
 
 PathLike = str | os.PathLike[str]

@@ -3,7 +3,10 @@
 Every file is written under a temporary name and renamed. Arrays are stored without pickle, everything else as JSON.
 """
 
+import csv
 import fcntl
+import hashlib
+import io
 import json
 import os
 import zipfile
@@ -75,18 +78,24 @@ def refuse_special(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, message: str) -> Iterator[None]:
-    """Hold a lock file for the time of the block; a second process is refused with the message.
+def locked(path: Path, message: str = "") -> Iterator[None]:
+    """Hold a lock file for the time of the block; a second process waits, or with a message is refused.
 
     The system lets go of it when the process ends, however it ends, so the file that stays behind locks nothing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if message else 0))
         except BlockingIOError:
             raise DataError(message) from None
         yield
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 sum of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def to_disk(path: Path) -> None:
@@ -127,6 +136,16 @@ def grouped(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return parts
 
 
+def digest(header: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> str:
+    """SHA-256 of a state: plain values, and groups of arrays by their names, types, shapes and bytes."""
+    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name, value in sorted(flattened(parts).items()):
+        array = np.asarray(value)
+        found.update(f"{name}:{array.dtype.str}{array.shape}".encode())
+        found.update(array if array.flags.c_contiguous else array.tobytes())
+    return found.hexdigest()
+
+
 def write_state(path: str | os.PathLike[str], header: Mapping[str, Any], parts: Mapping[str, Arrays]) -> None:
     """Write a header (anything JSON can hold) and named groups of arrays to one .npz file, replacing it at once."""
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
@@ -142,3 +161,72 @@ def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
             return header, grouped(file)
     except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is not a saved replay buffer, or is damaged: {error}") from None
+
+
+class GrowingTable:
+    """A CSV file with one header, appended to row by row; every row is on disk when `add` returns.
+
+    A resumed run cuts it back to where its checkpoint was.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._columns: list[str] = []
+        if path.is_file():
+            with path.open(newline="") as file:
+                self._columns = next(csv.reader(file), [])
+
+    def add(self, *rows: Mapping[str, Any]) -> None:
+        """Append rows in one piece; the first one ever decides the columns."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        for row in rows:
+            if not self._columns:
+                self._columns = list(row)
+                writer.writerow(self._columns)
+            unknown = row.keys() - set(self._columns)
+            if unknown:
+                raise ValueError(f"{self.path.name} has no column {', '.join(sorted(unknown))}")
+            writer.writerow([_shown(row.get(name, "")) for name in self._columns])
+        with self.path.open("a", newline="") as file:
+            file.write(text.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Their names; none before the first row."""
+        return tuple(self._columns)
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def cut(self, size: int) -> None:
+        """Forget what was written after the first `size` bytes."""
+        if size == 0:
+            self.path.unlink(missing_ok=True)
+            self._columns = []
+        elif self.size > size:
+            os.truncate(self.path, size)
+
+    def rows(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """Every row as text by column, after a name for its place; a row that was cut off is refused."""
+        if not self.path.exists():
+            return
+        refuse_special(self.path)
+        try:
+            with self.path.open(newline="", encoding="utf-8") as file:
+                reader = csv.DictReader(file, restkey="?", strict=True)
+                for row in reader:
+                    place = f"{self.path}, line {reader.line_num}"
+                    if None in row.values() or "?" in row:
+                        raise DataError(f"{place}: {len(reader.fieldnames or ())} columns expected")
+                    yield place, row
+        except (csv.Error, UnicodeDecodeError, OSError) as problem:
+            raise DataError(f"{self.path} cannot be read: {problem}") from None
+
+
+def _shown(value: Any) -> Any:
+    return repr(float(value)) if isinstance(value, float) else value

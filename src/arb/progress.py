@@ -48,6 +48,15 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def count(number: int, noun: str) -> str:
+    """A number and its noun, which takes an s unless there is one.
+
+    >>> count(1, "run"), count(0, "run"), count(1200, "pre-training")
+    ('1 run', '0 runs', '1,200 pre-trainings')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 class Row:
     """How far one piece of work has come. Speed counts from where this process took the work up."""
 

@@ -4,12 +4,10 @@ NumPy alone. What is read here may come from somebody else: it is checked, and a
 `DataError` in one line. Names that are read stay text; none becomes a path or a module to import.
 """
 
-import csv
-import io
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError
-from arb.files import read_json, refuse_special
+from arb.files import GrowingTable, read_json
 
 Floats = NDArray[np.float64]
 PHASES = ("pretrain", "online")
@@ -27,81 +25,6 @@ POLICIES = {"last": "policy.npz", "best": "best.npz", "pretrained": "pretrained.
 _LARGEST = 2**53
 _NAME = re.compile(r"[^\W\d]\w*(\.\w+)*(:[^\W\d]\w*(\.\w+)*)?")
 _ENV = re.compile(r"(?!.*\.\.)[\w.:-]+(/[\w.:-]+)*")
-
-
-# ---- tables ----------------------------------------------------------------------------------------------------------
-
-
-class GrowingTable:
-    """A CSV file with one header, appended to row by row; every row is on disk when `add` returns.
-
-    A resumed run cuts it back to where its checkpoint was.
-    """
-
-    def __init__(self, path: Path):
-        self.path = path
-        self._columns: list[str] = []
-        if path.is_file():
-            with path.open(newline="") as file:
-                self._columns = next(csv.reader(file), [])
-
-    def add(self, *rows: Mapping[str, Any]) -> None:
-        """Append rows in one piece; the first one ever decides the columns."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        for row in rows:
-            if not self._columns:
-                self._columns = list(row)
-                writer.writerow(self._columns)
-            unknown = row.keys() - set(self._columns)
-            if unknown:
-                raise ValueError(f"{self.path.name} has no column {', '.join(sorted(unknown))}")
-            writer.writerow([_shown(row.get(name, "")) for name in self._columns])
-        with self.path.open("a", newline="") as file:
-            file.write(text.getvalue())
-            file.flush()
-            os.fsync(file.fileno())
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Their names; none before the first row."""
-        return tuple(self._columns)
-
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
-        return self.path.stat().st_size if self.path.exists() else 0
-
-    def cut(self, size: int) -> None:
-        """Forget what was written after the first `size` bytes."""
-        if size == 0:
-            self.path.unlink(missing_ok=True)
-            self._columns = []
-        elif self.size > size:
-            os.truncate(self.path, size)
-
-    def rows(self) -> Iterator[tuple[str, dict[str, str]]]:
-        """Every row as text by column, after a name for its place; a row that was cut off is refused."""
-        if not self.path.exists():
-            return
-        refuse_special(self.path)
-        try:
-            with self.path.open(newline="", encoding="utf-8") as file:
-                reader = csv.DictReader(file, restkey="?", strict=True)
-                for row in reader:
-                    place = f"{self.path}, line {reader.line_num}"
-                    if None in row.values() or "?" in row:
-                        raise DataError(f"{place}: {len(reader.fieldnames or ())} columns expected")
-                    yield place, row
-        except (csv.Error, UnicodeDecodeError, OSError) as problem:
-            raise DataError(f"{self.path} cannot be read: {problem}") from None
-
-
-def _shown(value: Any) -> Any:
-    return repr(float(value)) if isinstance(value, float) else value
-
-
-# ---- what the files say ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -134,8 +57,8 @@ class Curve:
         return np.array([values.mean() for values in self.scores])
 
 
-class Scores(NamedTuple):
-    """What a run came to: normalised where the task has a reference, plain returns otherwise."""
+class Result(NamedTuple):
+    """What a run came to: scores, normalised where the task has a reference, plain returns otherwise."""
 
     pretrained: float
     last: float
@@ -146,16 +69,27 @@ class Scores(NamedTuple):
     success: float | None = None
     """The share of successful episodes in the last evaluation, where the environment reports success."""
     best_step: int = 0
-    """The online step of the best policy of all; 0 if none was better than the pre-trained one."""
+    """The online step of the policy that is exported as the best; 0 if that is the pre-trained one."""
+    folder: Path = Path()
+
+    def best_policy(self) -> str:
+        """Which of the exported policies scored most, in one line.
+
+        >>> Result(40.0, 80.0, 95.0, 3.0, None, 5000).best_policy()
+        'best policy 95.0 at online step 5,000; it was chosen by these evaluations, so its true score may be lower'
+        """
+        score = max(self.best, self.pretrained)
+        place = f"at online step {self.best_step:,}" if self.best_step else "before fine-tuning"
+        return f"best policy {score:.1f} {place}; it was chosen by these evaluations, so its true score may be lower"
 
 
-def scores_of(curves: Mapping[str, Curve]) -> Scores | None:
+def result_of(curves: Mapping[str, Curve]) -> Result | None:
     """The scores of a run that was evaluated in both phases, None of any other.
 
     >>> offline = Curve(np.array([0.0, 40.0]), (np.array([1.0]), np.array([8.0, 4.0])), ())
     >>> online = Curve(np.array([0.0, 20.0, 40.0]), (np.array([7.0]), np.array([5.0]), np.array([9.0])), ())
-    >>> scores_of({"pretrain": offline, "online": online})
-    Scores(pretrained=6.0, last=9.0, best=9.0, drop=1.0, success=None, best_step=40)
+    >>> result_of({"pretrain": offline, "online": online})[:-1]
+    (6.0, 9.0, 9.0, 1.0, None, 40)
     """
     if not {"pretrain", "online"} <= curves.keys():
         return None
@@ -165,7 +99,7 @@ def scores_of(curves: Mapping[str, Curve]) -> Scores | None:
         return None
     success = None if online.successes is None else float(online.successes[-1].mean())
     best_step = int(online.steps[online.steps > 0][after.argmax()]) if after.max() > before else 0
-    return Scores(float(before), float(after[-1]), float(after.max()), float(before - after[0]), success, best_step)
+    return Result(float(before), float(after[-1]), float(after.max()), float(before - after[0]), success, best_step)
 
 
 class RunFolder:
@@ -271,12 +205,12 @@ class RunFolder:
         said = read_json(self.machine_file)
         return said if isinstance(said, dict) else {}
 
-    def scores(self) -> Scores:
+    def result(self) -> Result:
         """What the run came to, from eval.csv."""
-        found = scores_of(self.curves())
+        found = result_of(self.curves())
         if found is None:
             raise DataError(f"{self.path} holds no finished evaluation of both phases")
-        return found
+        return found._replace(folder=self.path)
 
 
 def read_name(value: Any, what: str, path: Path) -> str:

@@ -86,7 +86,6 @@ class Strategy:
 
 
 # ---- rows from constructors ------------------------------------------------------------------------------------------
-
 _GIVEN = ("seed", "obs_dim", "action_dim", "online_steps")
 """Arguments of a constructor that are no settings: a run knows them."""
 
@@ -139,8 +138,6 @@ def _meaning(kind: Any, argument: str) -> str:
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
-
-
 def _on_policy(r: Replay, *_: int) -> Sampler:
     held = {"effective": r.effective} if r.temperature == "auto" else {"least_effective": r.least_effective or None}
     return OnPolicy(r.temperature, unit=r.unit, clip=r.clip, level=r.level, **held)

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arb.errors import DataError
+
 HOST = "http://rail.eecs.berkeley.edu/datasets/offline_rl"
 MIRROR = "https://huggingface.co/datasets/imone/D4RL/resolve/main"
 """Holds the locomotion sets under the same file names; the checksum guards against a different copy."""
@@ -175,7 +177,7 @@ def find_task(name: str) -> Task:
         return TASKS[name]
     near = get_close_matches(name, TASKS, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "see 'arb data list'"
-    raise KeyError(f"no task is called {name!r}: {hint}")
+    raise DataError(f"no task is called {name!r}: {hint}")
 
 
 def task_of(source: str) -> Task | None:

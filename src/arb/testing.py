@@ -150,8 +150,6 @@ def _check_restored(make: MakeSampler, sampler: Sampler, seed: int) -> None:
 
 
 # ---- agents ----------------------------------------------------------------------------------------------------------
-
-
 def check_agent(kind: Any, config: Any, *, obs_dim: int = 4, action_dim: int = 2, seed: int = 0) -> None:
     """Raise an `AssertionError` that says which promise an agent breaks, before or after `begin_online`.
 

@@ -12,7 +12,7 @@ from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, FamO2OConfig, 
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
-from arb.envs.rollout import Collector, evaluate
+from arb.envs.rollout import Collector, play
 from arb.runs.algorithm import Schedule, finetune, pretrain
 from arb.runs.problem import key_of, stream
 
@@ -79,12 +79,12 @@ def test_an_agent_ends_above_where_it_started(name, data):
     offline = ReplayBuffer(len(data["rewards"]), Uniform(), seed=0)
     offline.load(data)
     *_, (_, agent, _, _) = pretrain(kind.create(key_of(0, "init"), 2, 1, config), offline, key_of(0, "pre"), PLAN)
-    before = evaluate(on_host(agent.actor), Reach, 50, stream(0, "eval")).mean()
+    before = play(on_host(agent.actor), Reach, 50, stream(0, "eval")).returns.mean()
     buffer = ReplayBuffer(len(data["rewards"]) + PLAN.online, OnPolicy(temperature=temperature), seed=0)
     buffer.load(data)
     collector = Collector(Reach(), stream(0, "collect"))
     *_, (_, agent, _, _) = finetune(agent.begin_online(), buffer, collector, key_of(0, "online"), PLAN)
-    after = evaluate(on_host(agent.actor), Reach, 50, stream(0, "eval")).mean()
+    after = play(on_host(agent.actor), Reach, 50, stream(0, "eval")).returns.mean()
     # SAC starts higher: it does not imitate the poor play, so there is less left to gain.
     assert after > before + (1.5 if name == "SAC" else 2), (before, after)
     assert after > -2, after  # straight to the mark costs 0.8 on average

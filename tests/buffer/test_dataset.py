@@ -65,8 +65,11 @@ BAD = {
     "infinite reward": (lambda d: d | {"rewards": [0, 0, np.inf, 0, 0, 0]}, r"'rewards'\] .* not finite in row 2"),
     "nan action": (lambda d: d | {"actions": np.full((6, 1), np.nan)}, r"'actions'\] .* not finite in row 0"),
     "too large for float32": (lambda d: d | {"observations": np.full((6, 2), 1e300)}, "not finite in row 0"),
-    "terminals that are no flags": (lambda d: d | {"terminals": [0, 0, 0.5, 0, 0, 1]}, r"0 and 1, got 0.5 in row 2"),
-    "rewards in columns": (lambda d: d | {"rewards": np.zeros((6, 2))}, r"shape \(N,\) or \(N, 1\), got \(6, 2\)"),
+    "terminals that are no flags": (
+        lambda d: d | {"terminals": [0, 0, 0.5, 0, 0, 1]},
+        r"True or False, got 0.5 in row 2",
+    ),
+    "rewards in columns": (lambda d: d | {"rewards": np.zeros((6, 2))}, r"one value per row, got shape \(6, 2\)"),
     "rewards as text": (lambda d: d | {"rewards": list("abcdef")}, "must be numbers"),
     "scalar actions": (lambda d: d | {"actions": 3.0}, r"dataset\['actions'\] has no rows"),
     "ragged observations": (lambda d: d | {"observations": np.array([[1], [1, 2]], object)}, "one row per step"),

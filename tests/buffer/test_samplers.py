@@ -242,24 +242,3 @@ def dataset(n):
         "rewards": np.zeros(n),
         "terminals": np.ones(n),
     }
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("members.steps", np.array([4, 0])),
-        ("members.steps", np.array([2, 3])),
-        ("members.rows", np.array([0, 1, 2, 2], np.int32)),
-        ("members.rows", np.arange(4)),
-        ("log_weight", np.array([-1.0, -2.0])),
-        ("log_weight", np.zeros(3)),
-        ("head", np.array(5)),
-        ("head", np.array(0)),
-    ],
-)
-def test_damaged_weights_are_refused(name, value):
-    sampler = weighed(bound(OnPolicy(0.5), 10, 2, 2), [-1.0, -1.0, -9.0, -9.0])
-    before = sampler.probabilities()
-    with pytest.raises(DataError, match="the saved ARB weights are damaged"):
-        sampler.restore(sampler.state() | {name: value})
-    assert (sampler.probabilities() == before).all()

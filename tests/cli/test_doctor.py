@@ -11,7 +11,8 @@ import pytest
 
 from arb.cli import doctor
 from arb.cli import main as arb
-from arb.cli.doctor import Finding, Trial, main
+from arb.cli.doctor import Line, Trial, main
+from arb.data.contents import free_memory
 from arb.data.fetch import D4RL_CACHE
 from arb.tasks import TASKS
 
@@ -25,7 +26,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_LOOKS", tuple(look for look in doctor._LOOKS if look[0] != "drawing"))
 
 
-def found(what: str) -> list[Finding]:
+def found(what: str) -> list[Line]:
     return [finding for finding in doctor.findings() if finding.what == what]
 
 
@@ -111,7 +112,7 @@ def test_little_room_is_a_problem(quick: None, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(doctor, "LEAST_MEMORY", 10**18)
     assert found("disk")[0].status == "problem"
     assert main([]) == 1
-    if doctor.available_memory() is not None:
+    if free_memory() is not None:
         assert found("memory")[0].status == "problem"
         assert not found("memory")[0].needed
 
@@ -125,7 +126,7 @@ def test_threads_are_shown(quick: None, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_look_that_fails_does_not_hide_the_others(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def surprised() -> Iterator[Finding]:
+    def surprised() -> Iterator[Line]:
         raise OSError("the lights went out")
         yield
 

@@ -23,10 +23,10 @@ from arb.agents.policies import Gaussian
 from arb.cli import main as arb
 from arb.cli.eval import main, table
 from arb.cli.film import drawing, pace
-from arb.envs.rollout import evaluate
-from arb.files import write_npz
+from arb.envs.rollout import play
+from arb.files import GrowingTable, write_npz
 from arb.policy import FILES, export_policy, load_policy
-from arb.runfolder import GrowingTable, RunFolder
+from arb.runfolder import RunFolder
 from arb.runs.config import configure
 from arb.runs.problem import Problem, describe_run
 
@@ -89,7 +89,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     actor = jax.tree.map(lambda leaf: rng.normal(0.0, 1.0, leaf.shape).astype(np.float32), shapes)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(describe_run(config, problem)))
-    for episode, value in enumerate(evaluate(actor, problem.make_env, 2, SEED)):
+    for episode, value in enumerate(play(actor, problem.make_env, 2, SEED).returns):
         row = {"phase": "online", "step": 400, "episode": episode, "return": float(value), "score": float(value)}
         GrowingTable(folder / "eval.csv").add(row)
     export_policy(actor, problem.shaping, problem.actions, folder)
@@ -97,11 +97,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_raw_environment_and_exported_policy_repeat_the_returns_of_the_agent(finished: Path) -> None:
-    again = evaluate(
-        load_policy(finished), lambda: gymnasium.make("Pendulum-v1"), 2, np.random.SeedSequence(SEED.entropy)
-    )
+    again = play(load_policy(finished), lambda: gymnasium.make("Pendulum-v1"), 2, np.random.SeedSequence(SEED.entropy))
     np.testing.assert_array_equal(
-        again, [float(row["return"]) for _, row in GrowingTable(finished / "eval.csv").rows()]
+        again.returns, [float(row["return"]) for _, row in GrowingTable(finished / "eval.csv").rows()]
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from arb import DataError
 from arb.cli.data import main
 from arb.data import audit, borders, fingerprint, read
-from arb.data.ladder import FRACTIONS, Ladder, Policy, Rung, nearest, read_ladder, select, write_ladder
+from arb.data.ladder import FRACTIONS, Ladder, Rung, Snapshot, nearest, read_ladder, select, write_ladder
 from arb.data.load import locate
 from arb.data.recording import record
 from arb.data.suite import QUALITIES, made, make, wanted
@@ -21,10 +21,10 @@ from arb.envs.maze import MAZES
 from arb.tasks import SUITE, TASKS, task_of
 
 
-def network(obs: int, action: int, seed: int = 0) -> Policy:
+def network(obs: int, action: int, seed: int = 0) -> Snapshot:
     rng = np.random.default_rng(seed)
     sizes = [(obs, 8), (8, 2 * action)]
-    return Policy(tuple((rng.normal(size=s).astype(np.float32), np.zeros(s[1], np.float32)) for s in sizes))
+    return Snapshot(tuple((rng.normal(size=s).astype(np.float32), np.zeros(s[1], np.float32)) for s in sizes))
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_policy_by_hand() -> None:
     weight = np.array([[1.0, 0.0], [-2.0, 0.0]], np.float32)
-    policy = Policy(
+    policy = Snapshot(
         ((weight, np.zeros(2, np.float32)), (np.eye(2, dtype=np.float32), np.array([0.5, -30.0], np.float32)))
     )
     obs = np.array([1.0, 0.25])  # hidden: 1 - 0.5 = 0.5 and 0; mean 1, log std -30, clipped to -20
@@ -49,11 +49,11 @@ def test_a_policy_by_hand() -> None:
 
 def test_sampled_actions_have_the_deviation_that_the_network_says() -> None:
     layers = ((np.zeros((1, 2), np.float32), np.array([0.2, np.log(0.1)], np.float32)),)
-    drawn = Policy(layers).sample(np.zeros((20_000, 1)), np.random.default_rng(0))
+    drawn = Snapshot(layers).sample(np.zeros((20_000, 1)), np.random.default_rng(0))
     before = np.arctanh(drawn)
     assert before.mean() == pytest.approx(0.2, abs=0.005)
     assert before.std() == pytest.approx(0.1, abs=0.005)
-    wide = Policy(((np.zeros((1, 2), np.float32), np.array([0.0, 5.0], np.float32)),))  # log std 5 is taken as 2
+    wide = Snapshot(((np.zeros((1, 2), np.float32), np.array([0.0, 5.0], np.float32)),))  # log std 5 is taken as 2
     noise = np.random.default_rng(1).standard_normal((9, 1), np.float32)
     expected = np.tanh(np.exp(2.0) * noise)
     np.testing.assert_allclose(wide.sample(np.zeros((9, 1)), np.random.default_rng(1)), expected, rtol=1e-5)

@@ -11,7 +11,8 @@ from arb.errors import DataError
 from arb.report.archive import pack
 from arb.report.cells import MEASURES, gather
 from arb.report.comparison import groups, tables
-from arb.report.record import from_line, scores_of, tame, to_line
+from arb.report.lines import from_line, to_line
+from arb.report.record import scores_of, tame
 from arb.report.runs import read_archive, read_runs
 from tests.report.folders import write_run, write_sweep
 

@@ -8,7 +8,7 @@ import pytest
 
 from arb.report.cells import gather
 from arb.report.figures import learning_curves, online_share, plain, rendered, run_picture, scores_and_shares, short
-from arb.report.palette import colours, dashes
+from arb.report.looks import looks
 from arb.report.runs import read_runs
 from tests.report.folders import write_run, write_sweep
 
@@ -67,7 +67,7 @@ def test_steps_are_short(value, text):
 
 def test_variants_of_a_strategy_share_its_hue_and_differ():
     variants = {"Naive": "naive", "ARB λ=0.5": "arb", "ARB λ=2": "arb", "mine": "my_module:Mine"}
-    colour, dash = colours(variants), dashes(variants)
+    colour, dash = ({name: look[i] for name, look in looks(variants).items()} for i in (0, 1))
     assert colour["ARB λ=0.5"] == "#0072b2"
     assert len(set(colour.values())) == 4
     assert dash["ARB λ=0.5"] == dash["Naive"] == ""

@@ -9,8 +9,9 @@ import pytest
 
 from arb import DataError
 from arb.algorithms import AGENTS, agent_settings, tuned
-from arb.runs.config import configure, settings_table
+from arb.runs.config import configure
 from arb.runs.folder import default_folder
+from arb.runs.settings import settings_table
 from arb.strategies import FIGURES, STRATEGIES, strategy_colour, strategy_label
 from arb.tasks import FAMILIES, SUITE, TASKS, family_of
 from tests.runs import tiny

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from arb import DataError
-from arb.files import locked, read_json
-from arb.runfolder import GrowingTable, RunFolder, read_name, refuse_module
+from arb.files import GrowingTable, locked, read_json
+from arb.runfolder import RunFolder, read_name, refuse_module
 
 CONFIG = {"config": {"agent": "iql", "replay.strategy": "arb", "seed": 0}, "env": "arb/hopper-v2"}
 
@@ -36,7 +36,7 @@ def test_curves_scores_and_drop_by_hand(tmp_path):
     assert curves["pretrain"].means.tolist() == [20.0, 40.0]
     assert curves["online"].steps.tolist() == [0, 20, 40, 60]
     assert curves["online"].returns[1].tolist() == [2.0, 2.5]
-    scores = folder.scores()
+    scores = folder.result()
     assert (scores.pretrained, scores.last, scores.best, scores.drop) == (40.0, 50.0, 90.0, 10.0)
     assert scores.best_step == 40
     assert scores.success is None
@@ -44,13 +44,13 @@ def test_curves_scores_and_drop_by_hand(tmp_path):
 
 def test_a_pretrained_policy_that_nothing_beats_is_the_best(tmp_path):
     table = evaluations("pretrain,40,0,9.0,90.0", "online,20,0,2.0,25.0", "online,40,0,9.0,90.0")
-    assert folder_of(tmp_path, eval=table).scores().best_step == 0
+    assert folder_of(tmp_path, eval=table).result().best_step == 0
 
 
 def test_success_is_that_of_the_last_evaluation(tmp_path):
     header = "phase,step,episode,return,score,success"
     rows = ("pretrain,4,0,0,0,0", "online,4,0,0,0,0", "online,4,1,0,0,0", "online,8,0,1,1,1", "online,8,1,0,0,0")
-    assert folder_of(tmp_path, eval=evaluations(*rows, header=header)).scores().success == 0.5
+    assert folder_of(tmp_path, eval=evaluations(*rows, header=header)).result().success == 0.5
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from arb.algorithms import Rule, tuned
+from arb.algorithms import ShapingRule, tuned
 from arb.data import Reference, load, normalised
 from arb.runs.shaping import Shaping, fit, moments, return_scale
 from arb.tasks import FAMILIES, family_of
 from tests.data.recordings import walk
 
 
-def rule(agent: str, family: str) -> Rule:
+def rule(agent: str, family: str) -> ShapingRule:
     found = tuned(agent, FAMILIES[family]).rule
     assert found is not None
     return found
@@ -23,7 +23,7 @@ def rule(agent: str, family: str) -> Rule:
 
 def test_states_by_hand() -> None:
     columns = {"observations": np.array([[1.0, 5], [3, 5]], np.float32)}
-    shaping = fit(Rule(), columns)
+    shaping = fit(ShapingRule(), columns)
     # means 2 and 5, deviations 1 and 0, plus 0.001
     np.testing.assert_allclose(shaping.observations([[3, 5]]), [[1 / 1.001, 0]], rtol=1e-6)
 
@@ -50,7 +50,7 @@ def test_antmaze_rules(algorithm: str, zero: float, one: float, states: bool) ->
 def test_a_task_of_ones_own_is_shaped_like_locomotion() -> None:
     for agent in ("iql", "pex", "my_module:MyAgent"):
         assert tuned(agent, family_of("mine.hdf5")).rule == rule(agent, "locomotion")
-    assert rule("my_module:MyAgent", "antmaze") == Rule(shift=-1.0)
+    assert rule("my_module:MyAgent", "antmaze") == ShapingRule(shift=-1.0)
 
 
 @given(arrays(np.float32, (70_000 // 1000, 3), elements=st.floats(-100, 100, width=32)))
@@ -67,7 +67,8 @@ def test_moments_over_several_blocks() -> None:
 
 def test_a_shaping_survives_json_bit_for_bit() -> None:
     shaping = fit(rule("pex", "locomotion"), load(walk([5, 6, 7])))
-    back = Shaping.from_dict(json.loads(json.dumps(shaping.to_dict())))
+    said = json.loads(json.dumps(shaping.to_dict()))
+    back = Shaping(*(np.asarray(said[name], np.float32) for name in ("mean", "std")), said["scale"], said["shift"])
     obs = np.random.default_rng(0).normal(size=(4, 3))
     np.testing.assert_array_equal(back.observations(obs), shaping.observations(obs))
     assert (back.scale, back.shift) == (shaping.scale, shaping.shift)
@@ -84,7 +85,7 @@ def test_returns_that_are_all_equal_cannot_be_scaled() -> None:
     columns = load(walk([3, 3]))
     columns["rewards"][:] = 1
     with pytest.raises(ValueError, match="all episodes of the dataset have the same"):
-        fit(Rule(by_return_range=True), columns)
+        fit(ShapingRule(by_return_range=True), columns)
 
 
 def test_scores_by_hand() -> None:

@@ -217,7 +217,7 @@ def test_folders_appear_whole_and_are_checked(tmp_path):
 def test_three_policies_are_exported_and_the_best_is_that_of_the_best_evaluation(finished):
     policies = {which: load_policy(finished.folder, which) for which in ("pretrained", "best", "last")}
     bytes_of = {which: RunFolder(finished.folder).policy(which).read_bytes() for which in policies}
-    result = RunFolder(finished.folder).scores()
+    result = RunFolder(finished.folder).result()
     assert (bytes_of["best"] == bytes_of["pretrained"]) == (result.best_step == 0)
     last_step = RunFolder(finished.folder).curves()["online"].steps[-1]
     assert (bytes_of["best"] == bytes_of["last"]) == (result.best_step == last_step)

@@ -63,7 +63,7 @@ def config_of(data: Path, agent: str, strategy: str, **more: object):
 
 def die_at(where: str, number: int) -> None:
     """Make the N-th call of a function the last thing this process does."""
-    import arb.runfolder
+    import arb.files
     import arb.runs.algorithm
     import arb.runs.checkpoint
     import arb.runs.training
@@ -76,7 +76,7 @@ def die_at(where: str, number: int) -> None:
         "refresh": (ReplayBuffer, "refresh"),
         "evaluate": (arb.runs.training, "play"),
         "checkpoint": (arb.runs.checkpoint, "_sum"),  # files are there, the checkpoint is not complete
-        "table": (arb.runfolder.GrowingTable, "add"),
+        "table": (arb.files.GrowingTable, "add"),
         "switch": (Collector, "__init__"),
     }
     owner, name = places[where]

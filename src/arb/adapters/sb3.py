@@ -109,8 +109,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         """Steps added since the last refresh; infinitely many before the first."""
         return math.inf if self._refreshed_at is None else self.rows.ledger.head - self._refreshed_at
 
-    # ---- experience in ------------------------------------------------------------------------------------------
-
+    # ---- experience in -------------------------------------------------------------------------------------------
     def add(self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: list[Any]) -> None:
         """One step of every environment, as the host hands it over.
 
@@ -158,8 +157,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
             self.pos, self.full = head // self.n_envs % self.buffer_size, head >= capacity
         return Loaded(rows, len(lengths), past.dropped + total - rows)
 
-    # ---- batches out --------------------------------------------------------------------------------------------
-
+    # ---- batches out ---------------------------------------------------------------------------------------------
     def refresh(self, score: Score | None = None, env: Any = None) -> None:
         """Weigh the rows anew under the current policy.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from arb.buffer.dataset import Array, Leaves, Transitions, unwrapped
+from arb.buffer.dataset import Array, Leaves, Recorded, unwrapped
 from arb.buffer.episodes import Trajectories
 from arb.buffer.ledger import Ints
 from arb.errors import DataError, refuse_out_of_bounds
@@ -48,7 +48,7 @@ def one_environment_wide(buffer: Any) -> Any:
     return narrow
 
 
-def refuse_misfit(buffer: Any, data: Transitions) -> None:
+def refuse_misfit(buffer: Any, data: Recorded) -> None:
     """Raise a `DataError` that says in one line what of a dataset does not fit the spaces of a buffer."""
     held, space = named(buffer.observations), buffer.action_space
     found = {key: column.shape[1:] or (1,) for key, column in data.obs.items()}

@@ -83,8 +83,7 @@ class StrategySampler(HostSampler):
         """Figures about the sampling distribution; docs/reference/figures.md explains them."""
         return self.rows.stats()
 
-    # ---- experience in ------------------------------------------------------------------------------------------
-
+    # ---- experience in -------------------------------------------------------------------------------------------
     @contextmanager
     def offline(self) -> Iterator[None]:
         """Rows written inside are past experience: whole trajectories, the last of each call ended by its end."""
@@ -150,8 +149,7 @@ class StrategySampler(HostSampler):
             )
         return trajectory, np.zeros(len(rows), np.int64) if done is None else done
 
-    # ---- batches out --------------------------------------------------------------------------------------------
-
+    # ---- batches out ---------------------------------------------------------------------------------------------
     def sample(self, storage: Any, batch_size: int) -> tuple[torch.Tensor, dict[str, Any]]:
         """Rows of the storage, drawn with replacement."""
         if len(storage) == 0:
@@ -180,8 +178,7 @@ class StrategySampler(HostSampler):
             )
         return rows
 
-    # ---- saving -------------------------------------------------------------------------------------------------
-
+    # ---- saving --------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides future draws."""
         if self._rows is None:

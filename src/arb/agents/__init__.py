@@ -11,27 +11,7 @@ from arb.agents.sac import SAC, SACConfig
 from arb.agents.saving import load, save
 
 __all__ = [
-    "IQL",
-    "PEX",
-    "SAC",
-    "Agent",
-    "CalQL",
-    "CalQLConfig",
-    "DensityRatio",
-    "FamO2O",
-    "FamO2OConfig",
-    "IQLConfig",
-    "NotFiniteError",
-    "PEXConfig",
-    "Ratio",
-    "RatioConfig",
-    "SACConfig",
-    "constant",
-    "fork",
-    "learn",
-    "load",
-    "on_host",
-    "pytree",
-    "save",
-    "scores",
-]
+    "IQL", "PEX", "SAC", "Agent", "CalQL", "CalQLConfig", "DensityRatio", "FamO2O", "FamO2OConfig", "IQLConfig",
+    "NotFiniteError", "PEXConfig", "Ratio", "RatioConfig", "SACConfig", "constant", "fork", "learn", "load", "on_host",
+    "pytree", "save", "scores",
+]  # fmt: skip

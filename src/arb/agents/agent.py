@@ -6,7 +6,7 @@ policy acts one observation at a time.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, Self, TypeVar, dataclass_transform
 
 import jax
@@ -89,7 +89,7 @@ class Agent(ABC):
 
     A concrete agent is a `pytree` with networks and optimisers, and these four constants. It is made by
     `create(key, obs_dim, action_dim, config)`, where the annotation of `config` is the dataclass of its settings, with
-    at least `discount`.
+    at least `discount`. One with a field `policy` that acts and scores needs to define `update` only.
     """
 
     obs_dim: int
@@ -102,17 +102,18 @@ class Agent(ABC):
         """One pure update."""
 
     @property
-    @abstractmethod
     def actor(self) -> Any:
         """The networks that choose actions, with `act(obs, chance)` and `mode(obs, chance=None)`."""
+        return self.policy  # type: ignore[attr-defined]
 
-    @abstractmethod
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
         """The log-likelihood that ARB reads; `arb.buffer.likelihood` defines its two readings."""
+        scored: Array = self.actor.score(obs, action, likelihood)
+        return scored
 
-    @abstractmethod
     def begin_online(self) -> Self:
         """The agent at the offline-to-online switch; it may share arrays with this one (see `fork`)."""
+        return replace(self, online=True)  # type: ignore[type-var]
 
     def act(self, obs: Array, key: Array) -> Array:
         """An exploring action."""

@@ -30,7 +30,6 @@ from arb.agents.nets import (
 )
 from arb.agents.policies import TanhGaussian
 from arb.agents.sac import improve, tune
-from arb.buffer.likelihood import Likelihood
 from arb.errors import DataError, refuse_unknown_choices
 
 
@@ -255,16 +254,3 @@ class CalQL(Agent):
             "alpha": jnp.exp(self.log_alpha),
             "entropy": -log_prob.mean(),
         }
-
-    @property
-    def actor(self) -> TanhGaussian:
-        """The networks that choose actions."""
-        return self.policy
-
-    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
-        """What ARB reads."""
-        return self.policy.score(obs, action, likelihood)
-
-    def begin_online(self) -> Self:
-        """From here on `calibrate_online` decides; temperatures go on learning."""
-        return replace(self, online=True)

@@ -166,7 +166,3 @@ class FamO2O(Agent):
         """What ARB reads: of the member that the balance model's mean picks."""
         chosen = self.family.conditioned(obs, self.family.balance.mode(obs))
         return self.family.universal.score(chosen, action, likelihood)
-
-    def begin_online(self) -> Self:
-        """From here on the balance model picks the members that are trained."""
-        return replace(self, online=True)

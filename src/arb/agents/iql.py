@@ -15,7 +15,6 @@ from jax import Array
 from arb.agents.agent import Agent, Metrics, Transitions, constant, pytree
 from arb.agents.nets import MLP, AdamState, Precision, Twin, adam, copied, cosine, descend, follow, with_precision
 from arb.agents.policies import Categorical, Gaussian
-from arb.buffer.likelihood import Likelihood
 from arb.errors import refuse_unknown_choices
 
 
@@ -163,16 +162,3 @@ class IQL(Agent):
         policy, policy_adam, loss, _ = descend(policy_loss, self.policy, self.policy_adam, rate)
         agent = replace(self, critics=critics, policy=policy, policy_adam=policy_adam)
         return agent, metrics | {"policy_loss": loss}
-
-    @property
-    def actor(self) -> Gaussian | Categorical:
-        """The networks that choose actions."""
-        return self.policy
-
-    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
-        """What ARB reads."""
-        return self.policy.score(obs, action, likelihood)
-
-    def begin_online(self) -> Self:
-        """From here on the learning rate is constant."""
-        return replace(self, online=True)

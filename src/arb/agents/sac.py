@@ -16,7 +16,6 @@ from arb.agents.agent import Agent, Draws, Metrics, Transitions, constant, pytre
 from arb.agents.iql import td_target, twin_loss
 from arb.agents.nets import AdamState, Precision, Twin, adam, copied, descend, fan_in_uniform, follow, with_precision
 from arb.agents.policies import TanhGaussian
-from arb.buffer.likelihood import Likelihood
 from arb.errors import refuse_unknown_choices
 
 
@@ -151,16 +150,3 @@ class SAC(Agent):
             "alpha": alpha,
             "entropy": -log_prob.mean(),
         }
-
-    @property
-    def actor(self) -> TanhGaussian:
-        """The networks that choose actions."""
-        return self.policy
-
-    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
-        """What ARB reads."""
-        return self.policy.score(obs, action, likelihood)
-
-    def begin_online(self) -> Self:
-        """Nothing changes: SAC learns online as it learns from a dataset."""
-        return replace(self, online=True)

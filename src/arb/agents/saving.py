@@ -55,7 +55,7 @@ def load(path: str | Path, config: Any = None, kind: Any = None) -> Any:
         raise DataError(f"{path} holds the agent {name}, not {kind.__name__}: choose that agent, or train again")
     kind = kind or agent_class(BUILT_IN[name])
     try:
-        stored = _config(settings_class(kind), about["config"], path)
+        stored = _config(get_type_hints(kind)["config"], about["config"], path)
         if config is not None and config != stored:
             raise DataError(
                 f"{path} was trained with other settings: {_difference(stored, config)}; use the settings in the "
@@ -70,11 +70,6 @@ def load(path: str | Path, config: Any = None, kind: Any = None) -> Any:
     if spoilt is not None:
         raise DataError(f"{path} holds a value that is not finite, in {spoilt}{_ANEW}")
     return agent
-
-
-def settings_class(kind: Any) -> Any:
-    """The class of an agent's settings: the type of its field `config`."""
-    return get_type_hints(kind)["config"]
 
 
 def _read(path: str | Path) -> tuple[Any, dict[str, NDArray[Any]]]:

@@ -21,7 +21,7 @@ Leaves = dict[str, Array]
 
 
 @dataclass(frozen=True)
-class Transitions:
+class Recorded:
     """A checked dataset: one row per step, in the order in which the steps were taken."""
 
     obs: Leaves
@@ -56,7 +56,7 @@ def single_precision(column: Array) -> Array:
         return column.astype(np.float32)
 
 
-def check_dataset(dataset: Mapping[str, Any]) -> Transitions:
+def check_dataset(dataset: Mapping[str, Any]) -> Recorded:
     """Read a dict of arrays with D4RL's keys, or raise a `DataError` that says in one line what is wrong.
 
     Required are `observations` (an array, or a dict of arrays), `actions`, `rewards` (shape (N,) or (N, 1)) and
@@ -84,12 +84,12 @@ def check_dataset(dataset: Mapping[str, Any]) -> Transitions:
     action = single_precision(column("actions"))
     refuse_non_finite("dataset['actions']", action)
     given = {name: dataset.get(name) is not None for name in OPTIONAL}
-    return Transitions(
+    return Recorded(
         obs=obs,
         action=action,
         reward=_rewards(column("rewards")),
-        terminated=_flags("terminals", column("terminals")),
-        truncated=_flags("timeouts", column("timeouts")) if given["timeouts"] else None,
+        terminated=flags("dataset['terminals']", column("terminals"), "row"),
+        truncated=flags("dataset['timeouts']", column("timeouts"), "row") if given["timeouts"] else None,
         next_obs=next_obs,
         episode=_integers("episode_ids", column("episode_ids")) if given["episode_ids"] else None,
     )
@@ -142,24 +142,31 @@ def _refuse_other_length(name: str, column: Array, rows: int) -> None:
 
 
 def _rewards(column: Array) -> NDArray[np.float32]:
-    if column.size != len(column):
-        raise DataError(f"dataset['rewards'] must have shape (N,) or (N, 1), got {column.shape}")
-    if not np.issubdtype(column.dtype, np.number) and column.dtype != np.bool_:
+    column = one_per_row("dataset['rewards']", column, "row")
+    if column.dtype.kind not in "biuf":
         raise DataError(f"dataset['rewards'] must be numbers, got dtype {column.dtype}")
-    column = column.reshape(-1).astype(np.float32, copy=False)
+    column = column.astype(np.float32, copy=False)
     refuse_non_finite("dataset['rewards']", column)
     return column
 
 
-def _flags(name: str, column: Array) -> NDArray[np.bool_]:
-    if column.size != len(column):
-        raise DataError(f"dataset['{name}'] must have shape (N,) or (N, 1), got {column.shape}")
-    column = column.reshape(-1)
-    flags = column.astype(bool, copy=False)
-    wrong = np.flatnonzero(flags != column)
-    if len(wrong):
-        raise DataError(f"dataset['{name}'] must hold 0 and 1, got {column[wrong[0]]} in row {wrong[0]}")
-    return flags
+def flags(name: str, values: Any, whose: str, hint: str = "") -> NDArray[np.bool_]:
+    """Flags as bool; numbers must be 0 and 1, and anything else is a mistake."""
+    column = one_per_row(name, np.asarray(values), whose)
+    if column.dtype == np.bool_:
+        return column
+    fits = (column == 0) | (column == 1) if column.dtype.kind in "iuf" else np.zeros(len(column), bool)
+    if not fits.all():
+        row = int(np.argmin(fits))
+        raise DataError(f"{name} must be True or False, got {column.tolist()[row]!r} in row {row}{hint}")
+    return column.astype(bool)
+
+
+def one_per_row(name: str, column: Array, whose: str) -> Array:
+    """A column of shape (N,) or (N, 1) as one of shape (N,)."""
+    if column.ndim == 0 or column.size != len(column):
+        raise DataError(f"{name} must be one value per {whose}, got shape {column.shape}")
+    return column.reshape(-1)
 
 
 def _integers(name: str, column: Array) -> Array:

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.dataset import Array, Leaves, Transitions, check_dataset
+from arb.buffer.dataset import Array, Leaves, Recorded, check_dataset
 from arb.errors import refuse_unknown_word
 
 Rule = Literal["resets", "terminals"]
@@ -31,16 +31,14 @@ LONG = 10_000
 _CHUNK = 1 << 16
 
 
-# ---- where trajectories end -------------------------------------------------------------------------------------
-
-
+# ---- where trajectories end ------------------------------------------------------------------------------------------
 def differs(a: Leaves, b: Leaves, tolerance: float = JUMP) -> NDArray[np.bool_]:
     """Per row, whether two observations differ: floats by Euclidean distance, anything else at all."""
     apart = [_leaf_differs(a[key], b[key], tolerance) for key in a]
     return apart[0] if len(apart) == 1 else np.asarray(np.logical_or.reduce(apart))
 
 
-def episode_ends(data: Transitions, rule: Rule = "resets") -> NDArray[np.bool_]:
+def episode_ends(data: Recorded, rule: Rule = "resets") -> NDArray[np.bool_]:
     """Per row, whether it is the last of its trajectory."""
     refuse_unknown_word("borders", rule, ("resets", "terminals"))
     ends = np.zeros(len(data), bool)
@@ -55,7 +53,7 @@ def episode_ends(data: Transitions, rule: Rule = "resets") -> NDArray[np.bool_]:
     return ends | data.terminated if rule == "terminals" else ends
 
 
-def jumps(data: Transitions) -> NDArray[np.bool_]:
+def jumps(data: Recorded) -> NDArray[np.bool_]:
     """Per row, whether the next row does not start where this one led to; never, where that is unknown."""
     jump = np.zeros(len(data), bool)
     if data.next_obs is not None:
@@ -67,7 +65,7 @@ def jumps(data: Transitions) -> NDArray[np.bool_]:
     return jump
 
 
-def _goes_on(data: Transitions, known_ends: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _goes_on(data: Recorded, known_ends: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Per terminal row, whether the data shows that no reset followed.
 
     A file as recorded (it has `timeouts`) settles it by its next observations: if they are the next row's, the
@@ -113,9 +111,7 @@ def _leaf_differs(a: Array, b: Array, tolerance: float) -> NDArray[np.bool_]:
         return np.asarray(np.einsum("ij,ij->i", gap, gap) > tolerance**2)
 
 
-# ---- what they return -------------------------------------------------------------------------------------------
-
-
+# ---- what they return ------------------------------------------------------------------------------------------------
 def return_to_go(
     reward: Array,
     stop: NDArray[np.bool_],
@@ -155,9 +151,7 @@ def return_to_go(
     return total
 
 
-# ---- what of them can be used -----------------------------------------------------------------------------------
-
-
+# ---- what of them can be used ----------------------------------------------------------------------------------------
 class Trajectories(NamedTuple):
     """Whole trajectories, row after row, among rows that are not used."""
 
@@ -198,7 +192,7 @@ class Trajectories(NamedTuple):
         return led_to
 
 
-def usable_trajectories(data: Transitions, rule: Rule, gamma: float, failure_reward: float | None) -> Trajectories:
+def usable_trajectories(data: Recorded, rule: Rule, gamma: float, failure_reward: float | None) -> Trajectories:
     """Cut a dataset into trajectories and drop the steps that no algorithm could learn from.
 
     Without next observations, the last step of a cut-off trajectory leads nowhere; it is dropped, as D4RL's own loader
@@ -232,9 +226,7 @@ def usable_trajectories(data: Transitions, rule: Rule, gamma: float, failure_rew
     )
 
 
-# ---- which are best ---------------------------------------------------------------------------------------------
-
-
+# ---- which are best --------------------------------------------------------------------------------------------------
 def keep_best(transitions: int = 50_000, *, borders: Rule = "resets") -> Filter:
     """A filter that keeps the whole trajectories with the highest return until they hold more than `transitions` rows.
 

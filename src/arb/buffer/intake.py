@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from arb.buffer.dataset import Array, Leaves, single_precision
 from arb.buffer.episodes import differs, return_to_go
 from arb.buffer.ledger import State
-from arb.buffer.rows import Rows, refuse_damaged, same_state
+from arb.buffer.rows import Rows
 from arb.buffer.steps import Steps, refuse_fused
 from arb.buffer.storage import Storage
 from arb.errors import DataError, refuse_out_of_bounds
@@ -213,28 +213,25 @@ class Intake:
             reward, terminated, self.gamma, failure_reward=self.failure_reward
         )
 
-    # ---- saving -------------------------------------------------------------------------------------------------
-
+    # ---- saving --------------------------------------------------------------------------------------------------
     def state(self) -> State:
         """Where environments ended that have taken no step since."""
-        return _state_of(self.ended)
+        moved = {env: final for env, final in self.ended.items() if final is not None}
+        keys = next(iter(moved.values()), {})
+        return {
+            "env": np.array(list(self.ended), np.int64),
+            "moved": np.array(list(moved), np.int64),
+            **{f"final.{key}": np.concatenate([final[key] for final in moved.values()]) for key in keys},
+        }
 
-    @staticmethod
-    def ended_in(state: State, storage: State) -> dict[int, Leaves | None]:
-        """`ended` as of a state, which belongs to this state of the storage; refused if no buffer has such."""
-        ended: dict[int, Leaves | None] = dict.fromkeys(state["env"].tolist())
-        finals = {key: column for key, column in state.items() if key.startswith("final.")}
+    def restore(self, state: State) -> None:
+        """Put a state back."""
+        finals = {key.removeprefix("final."): column for key, column in state.items() if key.startswith("final.")}
+        self.ended = dict.fromkeys(state["env"].tolist())
         for i, env in enumerate(state["moved"].tolist()):
-            ended[env] = {key.removeprefix("final."): column[i : i + 1] for key, column in finals.items()}
-        n = len(state["moved"])
-        like = {key: ((n, *c.shape[1:]), c.dtype) for key, c in storage.items() if n and key.startswith("final.")}
-        sound = {key: (column.shape, column.dtype) for key, column in finals.items()} == like
-        sound = sound and all(np.isfinite(column).all() for column in finals.values())
-        refuse_damaged(sound and same_state(_state_of(ended), state), "where its episodes ended")
-        return ended
+            self.ended[env] = {key: column[i : i + 1] for key, column in finals.items()}
 
-    # ---- warnings -----------------------------------------------------------------------------------------------
-
+    # ---- warnings ------------------------------------------------------------------------------------------------
     def _warn_if_offline_rows_go(self) -> None:
         ledger = self.rows.ledger
         if ledger.head > ledger.capacity:
@@ -248,16 +245,6 @@ class Intake:
         if subject not in self._warned:
             self._warned.add(subject)
             warnings.warn(message, stacklevel=6)
-
-
-def _state_of(ended: dict[int, Leaves | None]) -> State:
-    moved = {env: final for env, final in ended.items() if final is not None}
-    keys = next(iter(moved.values()), {})
-    return {
-        "env": np.array(list(ended), np.int64),
-        "moved": np.array(list(moved), np.int64),
-        **{f"final.{key}": np.concatenate([final[key] for final in moved.values()]) for key in keys},
-    }
 
 
 def _flags(value: Any, n: int) -> bool:

@@ -15,7 +15,6 @@ from arb.buffer.temperature import Temperature, TemperatureRule, Unit, as_rows, 
 from arb.errors import DataError, refuse_unknown_word
 
 Level = Literal["trajectory", "transition"]
-Scores = NDArray[np.floating[Any]]
 
 DEFAULT = TemperatureRule(0.5)
 """What `OnPolicy()` does. An explicit temperature never inherits from it."""
@@ -83,9 +82,8 @@ class OnPolicy(Sampler):
         self._table: AliasTable | None
         self._forget()
 
-    # ---- refresh ------------------------------------------------------------------------------------------------
-
-    def reweigh(self, scores: Scores, head: int) -> None:
+    # ---- refresh -------------------------------------------------------------------------------------------------
+    def reweigh(self, scores: NDArray[np.floating[Any]], head: int) -> None:
         """Weigh anew all rows that were there when the scores were asked for; those added since stay fresh."""
         self._clipped = (float((scores <= self.clip[0]).mean()), float((scores >= self.clip[1]).mean()))
         self._head = head
@@ -144,8 +142,7 @@ class OnPolicy(Sampler):
         self._members, self._log_weight, self._start = _NOTHING, np.zeros(0), np.zeros(0, np.int64)
         self._mass, self._until = 0.0, 0
 
-    # ---- draws --------------------------------------------------------------------------------------------------
-
+    # ---- draws ---------------------------------------------------------------------------------------------------
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
         """Rows of this shape.
 
@@ -206,8 +203,7 @@ class OnPolicy(Sampler):
             figures["online_bound"] = online_bound(online / size, as_rows(self._rule.held, size) / size)
         return figures
 
-    # ---- saving -------------------------------------------------------------------------------------------------
-
+    # ---- saving --------------------------------------------------------------------------------------------------
     def state(self) -> State:
         """The weights and the rows they belong to."""
         return {
@@ -223,13 +219,6 @@ class OnPolicy(Sampler):
         if "members.rows" not in state:
             raise DataError("these ARB weights were saved by an earlier version: start from the dataset again")
         members, log_weight = Members(*(state[f"members.{name}"] for name in Members._fields)), state["log_weight"]
-        n, kinds = len(log_weight), [column.dtype.name for column in (*members, log_weight)]
-        sound = len(members.slot) == len(members.steps) == n and kinds == ["int32", "int64", "int64", "float64"]
-        sound = sound and int(members.steps.sum()) == len(members.rows)
-        sound = sound and bool(np.bincount(members.rows, minlength=1).max() <= 1)
-        sound = sound and (n == 0 or bool(members.steps.min() > 0 and log_weight.max() == 0.0))
-        if not sound or not (self.ledger.oldest if n else -1) < int(state["head"]) <= self.ledger.head:
-            raise DataError("the saved ARB weights are damaged: trajectories and rows do not match")
         self._head, self._solved = int(state["head"]), float(state["solved"])
         self._clipped = (float(state["clipped"][0]), float(state["clipped"][1]))
         self._forget()

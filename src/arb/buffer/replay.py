@@ -12,17 +12,19 @@ from arb.buffer.ahead import RefreshAhead
 from arb.buffer.dataset import Obs, check_dataset, unwrapped
 from arb.buffer.episodes import JUMP, Rule, Trajectories, usable_trajectories
 from arb.buffer.intake import Intake
-from arb.buffer.ledger import Ints, Ledger
+from arb.buffer.ledger import Ints, Ledger, State
 from arb.buffer.likelihood import Score, within
-from arb.buffer.rows import Rows, whole_number
+from arb.buffer.rows import Rows, refuse_altered, whole_number
 from arb.buffer.samplers import Sampler
 from arb.buffer.scoring import CHUNK, RowScore
 from arb.buffer.steps import autoreset_mode, check_steps, one_row, with_final_obs
 from arb.buffer.storage import Batch, Storage, TracedBatch
 from arb.errors import DataError
-from arb.files import read_state, write_state
+from arb.files import digest, read_state, write_state
 
 _FORMAT = 2
+_OWN, _PARTS = ("format", "made", "loaded", "since"), ("storage", "ended")
+"""What a saved buffer holds beside the state of its rows: values of its header, and groups of arrays."""
 
 
 class Loaded(NamedTuple):
@@ -111,8 +113,7 @@ class ReplayBuffer:
         """Bytes allocated for steps and for knowing their trajectories."""
         return self.storage.nbytes + self.ledger.nbytes
 
-    # ---- experience in ------------------------------------------------------------------------------------------
-
+    # ---- experience in -------------------------------------------------------------------------------------------
     def load(self, dataset: Mapping[str, Any], *, online: bool = False) -> Loaded:
         """Append a dataset: a dict of arrays with D4RL's keys, see `arb.buffer.dataset.check_dataset`."""
         data = check_dataset(dataset)
@@ -202,8 +203,7 @@ class ReplayBuffer:
             return
         self._intake.add(check_steps(obs, action, reward, next_obs, terminated, truncated, envs, valid))
 
-    # ---- batches out --------------------------------------------------------------------------------------------
-
+    # ---- batches out ---------------------------------------------------------------------------------------------
     def refresh(self, score: Score, *, chunk: int = CHUNK) -> None:
         """Weigh the rows anew under the current policy.
 
@@ -331,8 +331,7 @@ class ReplayBuffer:
         """Figures about the sampling distribution; docs/reference/figures.md explains them. Looks at every row."""
         return self.rows.stats()
 
-    # ---- saving -------------------------------------------------------------------------------------------------
-
+    # ---- saving --------------------------------------------------------------------------------------------------
     def save(self, path: str | os.PathLike[str], *, since: int = 0) -> None:
         """Write everything that decides the future of this buffer to one .npz file.
 
@@ -342,13 +341,14 @@ class ReplayBuffer:
         with self.rows.lock:
             header, parts = self.rows.state()
             parts["storage"] = self.storage.state(_rows_since(self.ledger, since))
+            parts["ended"] = self._intake.state()
             header |= {
                 "format": _FORMAT,
                 "made": self._made(),
                 "loaded": [self._loaded, self._intake.offline],
                 "since": since,
             }
-            parts["ended"] = self._intake.state()
+            header["own_sum"] = digest({name: header[name] for name in _OWN}, {name: parts[name] for name in _PARTS})
             write_state(path, header, parts)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
@@ -361,23 +361,13 @@ class ReplayBuffer:
         header, parts = read_state(path)
         try:
             with self.rows.lock:
-                self._refuse_other_maker(header)
-                since, (loaded, offline) = header["since"], header["loaded"]
-                state = parts.get("storage", {})
-                ended = self._intake.ended_in(parts["ended"], state)
-
-                def check(ledger: Ledger) -> None:
-                    rows = _rows_since(ledger, since)
-                    count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-                    self.storage.refuse_misfit(state, count, ledger.slots)
-
-                self.rows.restore(header, parts, check)
-                self.storage.restore(state, _rows_since(self.ledger, since))
-                self._loaded, self._intake.offline, self._intake.ended = loaded, offline, ended
+                self._refuse_other_maker(header, parts)
+                self.rows.restore(header, parts)
+                self.storage.restore(parts.get("storage", {}), _rows_since(self.ledger, header["since"]))
+                self._intake.restore(parts["ended"])
+                self._loaded, self._intake.offline = header["loaded"]
         except DataError as problem:
             raise DataError(f"{path}: {problem}") from None
-        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as wrong:
-            raise DataError(f"{path} is damaged: {type(wrong).__name__}: {wrong}") from None
 
     def _made(self) -> dict[str, Any]:
         """What a saved buffer must have in common with the one that continues it."""
@@ -391,25 +381,25 @@ class ReplayBuffer:
             "autoreset": intake.autoreset,
         }
 
-    def _refuse_other_maker(self, header: dict[str, Any]) -> None:
-        if header["format"] != _FORMAT:
+    def _refuse_other_maker(self, header: dict[str, Any], parts: dict[str, State]) -> None:
+        if header.get("format") != _FORMAT:
             raise DataError(
-                f"saved in format {header['format']}, and this version reads format {_FORMAT}: continue with the "
+                f"saved in format {header.get('format')}, and this version reads format {_FORMAT}: continue with the "
                 "version that saved it, or start again"
             )
+        refuse_altered(header, parts, "own_sum", _OWN, _PARTS)
         for name, ours in self._made().items():
             if header["made"][name] != ours:
                 raise DataError(f"saved with {name}={header['made'][name]}, and this buffer has {name}={ours}")
-        since, (loaded, offline) = header["since"], header["loaded"]
-        if not (isinstance(since, int) and isinstance(offline, int) and isinstance(loaded, str) and since >= 0):
-            raise DataError("damaged: its counts are not whole numbers")
+        since = header["since"]
         if since not in (0, self.ledger.head):
             raise DataError(
                 f"leaves out a dataset of {since} rows: load it into this buffer first, and nothing else (there are "
                 f"{self.ledger.head} rows)"
             )
-        if since and loaded != self._loaded:
+        if since and header["loaded"][0] != self._loaded:
             raise DataError("leaves out a dataset, and another one of the same size was loaded into this buffer")
+        self.storage.refuse_other_columns(parts.get("storage", {}))
 
 
 def _rows_since(ledger: Ledger, sequence: int) -> Ints | slice:

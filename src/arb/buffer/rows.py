@@ -5,7 +5,6 @@ writes (`extend`, `append`, `close`), answers for the score of rows by their num
 `draw` returns.
 """
 
-import copy
 import math
 import operator
 import threading
@@ -24,6 +23,7 @@ from arb.buffer.samplers import Sampler
 from arb.buffer.scoring import CHUNK, RowScore, score_all
 from arb.buffer.storage import Batch
 from arb.errors import DataError
+from arb.files import digest
 
 PATIENCE = 10_000
 """Steps added without a refresh after which a strategy that lives on refreshes says so."""
@@ -68,8 +68,7 @@ class Rows:
         """Whether the strategy wants to know how likely stored actions are under the current policy."""
         return self.sampler.asks_policy
 
-    # ---- rows in ------------------------------------------------------------------------------------------------
-
+    # ---- rows in -------------------------------------------------------------------------------------------------
     def extend(self, lengths: ArrayLike, *, online: bool = False) -> tuple[Ints, Ints]:
         """Whole trajectories of these lengths, row after row: the rows they take, and the slot of each trajectory."""
         with self.lock:
@@ -113,8 +112,7 @@ class Rows:
         if self._told:
             self.sampler.insert(rows)
 
-    # ---- rows out -----------------------------------------------------------------------------------------------
-
+    # ---- rows out ------------------------------------------------------------------------------------------------
     def refresh(self, score: RowScore, *, chunk: int = CHUNK) -> None:
         """Weigh the rows anew under the current policy.
 
@@ -199,8 +197,7 @@ class Rows:
         if self.ledger.size == 0:
             raise DataError(f"an empty buffer cannot be {done}: load a dataset or add a step first")
 
-    # ---- saving -------------------------------------------------------------------------------------------------
-
+    # ---- saving --------------------------------------------------------------------------------------------------
     def state(self) -> tuple[dict[str, Any], dict[str, State]]:
         """Everything that decides future draws: plain values, and groups of arrays, as `write_state` takes them."""
         with self.lock:
@@ -209,50 +206,24 @@ class Rows:
                 "stream": self.draws.bit_generator.state,
                 "draws_since_refresh": self._draws_since_refresh,
             }
-            return header, {"ledger": self.ledger.state(), "sampler": self.sampler.state()}
+            parts = {"ledger": self.ledger.state(), "sampler": self.sampler.state()}
+            return header | {"sum": digest(header, parts)}, parts
 
-    def restore(
-        self, header: dict[str, Any], parts: dict[str, State], check: Callable[[Ledger], None] = lambda _: None
-    ) -> None:
+    def restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
         """Continue as the rows whose state this is: the next draws are the ones they would have made.
 
-        A state of another strategy, of other settings, or one that no rows ever had is refused with a `DataError`,
-        and nothing has changed; so is one whose ledger the caller's `check` refuses.
+        A state that was altered, one of another strategy or of other settings is refused with a `DataError`, and
+        nothing has changed.
         """
+        refuse_altered(header, parts, "sum", ("sampler", "stream", "draws_since_refresh"), ("ledger", "sampler"))
         if header["sampler"] != repr(self.sampler):
             raise DataError(f"what was saved has the sampler {header['sampler']}, this one has {self.sampler!r}")
         with self.lock:
-            before = dict(vars(self.ledger)), copy.deepcopy(vars(self.sampler), {id(self.ledger): self.ledger})
-            try:
-                stream = np.random.default_rng(0)
-                stream.bit_generator.state = header["stream"]
-                draws = whole_number("draws_since_refresh", header["draws_since_refresh"] + 1) - 1
-                ledger = Ledger.from_state(self.ledger.capacity, parts["ledger"])
-                refuse_damaged(
-                    same_state(ledger.state(), _grown(parts["ledger"], self.ledger.capacity)), "its trajectories"
-                )
-                check(ledger)
-                vars(self.ledger).update(vars(ledger))
-                self.sampler.restore(parts.get("sampler", {}))
-                refuse_damaged(same_state(self.sampler.state(), parts.get("sampler", {})), "its weights")
-                self._refuse_unusable_weights()
-            except Exception as wrong:
-                vars(self.ledger).update(before[0])
-                vars(self.sampler).clear()
-                vars(self.sampler).update(before[1])
-                if isinstance(wrong, DataError):
-                    raise
-                raise DataError(f"the saved buffer is damaged: {type(wrong).__name__}: {wrong}") from None
-            self.draws.bit_generator.state = stream.bit_generator.state
-            self._steps_since_refresh, self._draws_since_refresh = 0, draws
-
-    def _refuse_unusable_weights(self) -> None:
-        if self.ledger.size:
-            p = self.sampler.probabilities()
-            usable = p.shape == (self.ledger.size,) and (p >= 0.0).all() and abs(p.sum() - 1.0) < 1e-6
-            refuse_damaged(usable, "its probabilities")
-            drawn = self.sampler.draw(np.random.default_rng(0), (64,))
-            refuse_damaged(((drawn >= 0) & (drawn < self.ledger.size)).all(), "its draws")
+            ledger = Ledger.from_state(self.ledger.capacity, parts["ledger"])
+            vars(self.ledger).update(vars(ledger))
+            self.sampler.restore(parts.get("sampler", {}))
+            self.draws.bit_generator.state = header["stream"]
+            self._steps_since_refresh, self._draws_since_refresh = 0, header["draws_since_refresh"]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "lock"}
@@ -284,27 +255,13 @@ def whole_number(name: str, rows: Any) -> int:
     return number
 
 
-def same_state(a: State, b: State) -> bool:
-    """Whether two states have the same arrays, bit for bit."""
-    return a.keys() == b.keys() and all(
-        np.asarray(a[key]).dtype == np.asarray(b[key]).dtype
-        and np.array_equal(a[key], b[key], equal_nan=_floats(a[key]))
-        for key in a
-    )
+def refuse_altered(
+    header: dict[str, Any], parts: dict[str, State], name: str, values: Sequence[str], groups: Sequence[str]
+) -> None:
+    """Raise a `DataError` unless these parts of a saved buffer are as their sum, `header[name]`, says.
 
-
-def _grown(state: State, capacity: int) -> State:
-    """The state of a ledger, with the capacity of the one that continues it."""
-    counters = state["counters"].copy()
-    counters[0] = capacity
-    return state | {"counters": counters}
-
-
-def _floats(column: Any) -> bool:
-    return bool(np.asarray(column).dtype.kind == "f")
-
-
-def refuse_damaged(sound: Any, what: str) -> None:
-    """Raise a `DataError` unless a part of a saved buffer is sound."""
-    if not sound:
-        raise DataError(f"the saved buffer is damaged: {what} cannot be restored")
+    Buffers were saved without sums before; what has none is taken as it is.
+    """
+    found = digest({key: header.get(key) for key in values}, {key: parts.get(key, {}) for key in groups})
+    if header.get(name, found) != found:
+        raise DataError("the saved buffer is damaged: it is not what was written; save it again, or start again")

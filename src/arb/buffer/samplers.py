@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.ledger import Ints, Ledger
+from arb.buffer.ledger import Ints, Ledger, State
 from arb.errors import DataError
-
-State = dict[str, NDArray[Any]]
 
 
 class Sampler(ABC):

@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arb.buffer.dataset import Array, Leaves, Obs, leaves, single_precision
+from arb.buffer.dataset import Array, Leaves, Obs, flags, leaves, one_per_row, single_precision
 from arb.errors import DataError, refuse_non_finite, refuse_unknown_word
 
 MODES = ("next_step", "same_step", "disabled")
 """How a vector environment resets the environments whose episode ended, in Gymnasium's terms."""
+
+
+_ORDER = ": an environment's step returns obs, reward, terminated, truncated, info, in this order"
 
 
 class Steps(NamedTuple):
@@ -45,17 +48,17 @@ def check_steps(
     """Bring the arguments of `ReplayBuffer.add_batch` into shape, or say in one line what is wrong with them."""
     rewards = _rewards(reward)
     n = len(rewards)
-    ended = _flags("terminated", terminated)
-    cut = np.zeros(n, bool) if truncated is None else _flags("truncated", truncated)
+    ended = flags("terminated", terminated, "environment", _ORDER)
+    cut = np.zeros(n, bool) if truncated is None else flags("truncated", truncated, "environment", _ORDER)
     actions = single_precision(np.asarray(action))
     before, after = leaves(obs), leaves(next_obs)
     if before.keys() != after.keys():
         raise DataError(f"obs has the keys {list(before)} but next_obs {list(after)}")
     for name, column in (("reward", rewards), ("action", actions)):
         _check(name, column, n)
-    for name, flags in (("terminated", ended), ("truncated", cut)):
-        if len(flags) != n:
-            _check(name, flags, n)
+    for name, given in (("terminated", ended), ("truncated", cut)):
+        if len(given) != n:
+            _check(name, given, n)
     for name, side in (("obs", before), ("next_obs", after)):
         for key, column in side.items():
             _check(f"{name}[{key!r}]" if key else name, column, n)
@@ -65,7 +68,7 @@ def check_steps(
     steps = Steps(before, actions, rewards, after, ended, cut, numbers)
     if valid is None:
         return steps
-    wanted = _flags("valid", valid)
+    wanted = flags("valid", valid, "environment")
     if len(wanted) != n:
         raise DataError(f"valid has {len(wanted)} rows, but {n} rewards were given: one per environment")
     return steps.only(np.flatnonzero(wanted))
@@ -87,29 +90,7 @@ def _rewards(reward: ArrayLike) -> NDArray[np.float32]:
             column = np.asarray(reward, np.float32)
     except (TypeError, ValueError) as wrong:
         raise DataError(f"reward must be one number per environment: {wrong}") from None
-    return _one_per_row("reward", column)
-
-
-def _flags(name: str, values: ArrayLike) -> NDArray[np.bool_]:
-    """Flags as bool; numbers must be 0 and 1, and anything else is a mistake, such as an info in another's place."""
-    column = _one_per_row(name, np.asarray(values))
-    if column.dtype == np.bool_:
-        return column
-    fits = np.isin(column, (0, 1)) if column.dtype.kind in "iuf" else np.zeros(len(column), bool)
-    if not fits.all():
-        raise DataError(
-            f"{name} must be True or False, got {column.tolist()[np.argmin(fits)]!r}: an environment's step returns "
-            "obs, reward, terminated, truncated, info, in this order"
-        )
-    return column.astype(bool)
-
-
-def _one_per_row(name: str, column: Array) -> Array:
-    if column.ndim == 1:
-        return column
-    if column.ndim == 0 or column.size != len(column):
-        raise DataError(f"{name} must be one value per environment, got shape {column.shape}")
-    return column.reshape(-1)
+    return one_per_row("reward", column, "environment")
 
 
 def one_row(obs: Any) -> Obs:
@@ -119,9 +100,7 @@ def one_row(obs: Any) -> Obs:
     return np.asarray(obs)[None]
 
 
-# ---- automatic resets -------------------------------------------------------------------------------------------
-
-
+# ---- automatic resets ------------------------------------------------------------------------------------------------
 def autoreset_mode(said: Any) -> str | None:
     """`next_step`, `same_step` or `disabled`, from such a word, Gymnasium's `AutoresetMode`, or a vector environment.
 

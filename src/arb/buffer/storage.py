@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.buffer.dataset import Array, Leaves, Obs, unwrapped
-from arb.buffer.ledger import Ints, Ledger, State, Successors
-from arb.errors import DataError, refuse_non_finite
+from arb.buffer.ledger import Ints, Ledger, State
+from arb.errors import DataError
 
-Rows = Ints | slice
+Some = Ints | slice
+"""Rows, by their numbers or as a stretch."""
 
 _PLAIN = {"reward": np.float32, "terminated": np.bool_, "return_to_go": np.float32}
 
@@ -150,11 +151,11 @@ class Storage:
         plain = obs is not None and final is not None and obs.ndim == 2 and obs.dtype == np.float32
         self.vectors = (obs, self.columns["action"], final) if plain else None  # type: ignore[assignment]
 
-    def observations(self, rows: Rows) -> Leaves:
+    def observations(self, rows: Some) -> Leaves:
         """Observations of some rows: views for a slice, copies for numbers."""
         return {key: self._at(_obs_key(key), rows) for key in self._final}
 
-    def actions(self, rows: Rows) -> Array:
+    def actions(self, rows: Some) -> Array:
         """Actions of some rows: a view for a slice, a copy for numbers."""
         return self._at("action", rows)
 
@@ -170,55 +171,41 @@ class Storage:
             obs=unwrapped(self.observations(rows)),
             action=self.actions(rows),
             reward=reward.astype(np.float32, copy=False),
-            next_obs=unwrapped(self._next(ledger.successors(last))),
+            next_obs=unwrapped(self._next(ledger, last)),
             discount=(factor * ~self._at("terminated", last)).astype(np.float32, copy=False),
             return_to_go=self._at("return_to_go", rows),
         )
 
-    def _next(self, after: Successors) -> Leaves:
-        final = np.flatnonzero(after.final)
-        next_obs = self.observations(after.row)  # of row -1 where there is none, and replaced
+    def _next(self, ledger: Ledger, rows: Ints) -> Leaves:
+        following = ledger.following.take(rows)
+        next_obs = self.observations(following)  # of row -1 where there is none, and replaced
+        final = np.flatnonzero(following < 0)
         if len(final):
-            for key, column in self.final(after.slot[final]).items():
+            for key, column in self.final(ledger.trajectory[rows[final]]).items():
                 next_obs[key][final] = column
         return next_obs
 
-    def _at(self, name: str, rows: Rows) -> Array:
+    def _at(self, name: str, rows: Some) -> Array:
         column = self.columns[name]
         return column[rows] if isinstance(rows, slice) else column.take(rows, axis=0)
 
-    # ---- saving -------------------------------------------------------------------------------------------------
-
-    def state(self, rows: Rows) -> State:
+    # ---- saving --------------------------------------------------------------------------------------------------
+    def state(self, rows: Some) -> State:
         """These rows of every column, and the final observations."""
         held = {f"column.{name}": column[rows] for name, column in self.columns.items()}
         return held | {f"final.{key}": column for key, column in self._final.items()}
 
-    def refuse_misfit(self, state: State, rows: int, slots: int) -> None:
-        """Raise a `DataError` unless this is a state of so many rows and trajectories, like the columns there are."""
-        columns, final = _named(state, "column."), _named(state, "final.")
-        obs = {_obs_key(key) for key in final}
-        if len(columns) + len(final) < len(state) or set(columns) != (obs | {"action", *_PLAIN} if state else set()):
-            raise DataError(f"the saved buffer is damaged: its columns are {', '.join(state)}")
-        if not state and (rows or slots):
-            raise DataError("the saved buffer is damaged: it has no columns")
-        like = self.columns or columns
-        for name, column in columns.items():
-            dtype = _PLAIN.get(name, like[name].dtype if name in like else None)
-            if name not in like or column.ndim == 0 or column.dtype != dtype or column.dtype.kind not in "biuf":
-                raise DataError(f"{name} of the saved buffer does not fit this one's columns {', '.join(like)}")
-            if column.shape != (rows, *like[name].shape[1:]) or (name in _PLAIN and column.ndim != 1):
+    def refuse_other_columns(self, state: State) -> None:
+        """Raise a `DataError` if a saved state has columns of other names, shapes or types than there are here."""
+        saved = {name: (column.shape[1:], column.dtype) for name, column in _named(state, "column.").items()}
+        here = {name: (column.shape[1:], column.dtype) for name, column in self.columns.items()} or saved
+        for name in sorted(saved.keys() | here.keys()) if saved else ():
+            if saved.get(name) != here.get(name):
                 raise DataError(
-                    f"{name} of the saved buffer has shape {column.shape}, where {(rows, *like[name].shape[1:])} fits"
+                    f"{name} of the saved buffer has shape and type {saved.get(name)}, not {here.get(name)}"
                 )
-            known = column[column != -np.inf] if name == "return_to_go" else column
-            refuse_non_finite(f"{name} of the saved buffer", known)
-        for key, column in final.items():
-            held = like[_obs_key(key)]
-            if column.dtype != held.dtype or column.shape[1:] != held.shape[1:] or len(column) < slots:
-                raise DataError(f"the saved buffer is damaged: its final observations {key} are {column.shape}")
 
-    def restore(self, state: State, rows: Rows) -> None:
+    def restore(self, state: State, rows: Some) -> None:
         """Put a state that fits back into these rows; rows beside them stay as they are."""
         columns = _named(state, "column.")
         if not self.columns:

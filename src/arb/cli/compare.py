@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from arb.cli.options import add_subject, setting
+from arb.cli.options import add_subject, command, setting
 from arb.cli.sweep import add_working, carry_out
 
 EXAMPLES = """
@@ -47,9 +47,7 @@ def parser() -> argparse.ArgumentParser:
     """The options of the command."""
     from arb.strategies import PAPER
 
-    options = argparse.ArgumentParser(
-        prog="arb compare", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = command("compare", __doc__, EXAMPLES)
     add_subject(options, ("strategy", "seed"), strategy=",".join((*PAPER, "arb_auto")), seed="0-2")
     options.add_argument("-o", "--out", type=Path, help="folder of the comparison (compare/TASK-AGENT-PRESET)")
     add_working(options)

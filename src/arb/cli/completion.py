@@ -4,6 +4,8 @@ import argparse
 import importlib
 import sys
 
+from arb.cli.options import command
+
 EXAMPLES = """
 bash: put this line into ~/.bashrc
   eval "$(arb completion bash)"
@@ -20,12 +22,7 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    options = argparse.ArgumentParser(
-        prog="arb completion",
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    options = command("completion", __doc__, EXAMPLES)
     options.add_argument("shell", choices=("bash", "zsh"))
     return options
 
@@ -39,11 +36,11 @@ def script(shell: str) -> str:
     root = argparse.ArgumentParser(prog="arb")
     commands = root.add_subparsers()
     words = _words()
-    for name, command in COMMANDS.items():
-        options: argparse.ArgumentParser = importlib.import_module(command.module).parser()
+    for name, known in COMMANDS.items():
+        options: argparse.ArgumentParser = importlib.import_module(known.module).parser()
         for action in options._actions:
             action.choices = words.get(f"{name} {action.dest}", words.get(action.dest, action.choices))
-        commands.add_parser(name, help=command.purpose, parents=[options], add_help=False)
+        commands.add_parser(name, help=known.purpose, parents=[options], add_help=False)
     return str(shtab.complete(root, shell))
 
 

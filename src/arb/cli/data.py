@@ -17,8 +17,6 @@ def main(argv: list[str]) -> int:
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)
-    except KeyError as problem:
-        print(f"arb data: {problem.args[0]}", file=sys.stderr)
     except BrokenPipeError:
         raise
     except (DataError, ValueError, OSError, ImportError) as problem:

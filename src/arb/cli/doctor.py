@@ -22,7 +22,7 @@ LEAST_PYTHON, LEAST_DISK, LEAST_MEMORY = (3, 11), 2 * 10**9, 2 * 10**9
 INSTALL = "pip install 'arb-rl[train]'"
 
 
-class Finding(NamedTuple):
+class Line(NamedTuple):
     """One line: `ok`, `missing` or `problem`, of what, in detail, and what to do."""
 
     status: str
@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> int:
     return 1 if stopping else 0
 
 
-def findings() -> Iterator[Finding]:
+def findings() -> Iterator[Line]:
     """Everything that is looked at, in order."""
     yield _python()
     for trial in TRIALS:
@@ -119,118 +119,107 @@ def findings() -> Iterator[Finding]:
         try:
             yield from look()
         except Exception as surprise:  # a look that fails must not hide the ones after it
-            yield Finding("problem", what, f"{type(surprise).__name__}: {last_line(str(surprise))}")
+            yield Line("problem", what, f"{type(surprise).__name__}: {last_line(str(surprise))}")
 
 
-def _python() -> Finding:
+def _python() -> Line:
     version, least = platform.python_version(), ".".join(map(str, LEAST_PYTHON))
     detail = f"{version} at {sys.executable}"
     if sys.version_info < LEAST_PYTHON:
-        return Finding("problem", "Python", detail, f"make an environment with Python {least} or newer", needed=True)
-    return Finding("ok", "Python", detail, needed=True)
+        return Line("problem", "Python", detail, f"make an environment with Python {least} or newer", needed=True)
+    return Line("ok", "Python", detail, needed=True)
 
 
-def _tried(trial: Trial) -> Finding:
+def _tried(trial: Trial) -> Line:
     command = [sys.executable, "-c", trial.code]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:
-        return Finding("problem", trial.what, f"no answer in {SECONDS} seconds", trial.advice, needed=True)
+        return Line("problem", trial.what, f"no answer in {SECONDS} seconds", trial.advice, needed=True)
     if done.returncode == 0:
-        return Finding("ok", trial.what, last_line(done.stdout), needed=True)
+        return Line("ok", trial.what, last_line(done.stdout), needed=True)
     reason = last_line(done.stderr) or f"its process ended with status {done.returncode}"
     absent = re.fullmatch(r"ModuleNotFoundError: No module named '([\w.]+)'.*", reason)
     if absent:
         detail = f"the package {absent[1].partition('.')[0]} is not installed"
-        return Finding("missing", trial.what, detail, trial.advice, needed=True)
-    return Finding("problem", trial.what, reason, trial.advice, needed=True)
+        return Line("missing", trial.what, detail, trial.advice, needed=True)
+    return Line("problem", trial.what, reason, trial.advice, needed=True)
 
 
 # ---- looks: at what is around a run ----------------------------------------------------------------------------------
-
-
-def _drawing() -> Iterator[Finding]:
+def _drawing() -> Iterator[Line]:
     backend, problem = drawing("arb/hopper-v2", SECONDS)
     if backend:
-        yield Finding("ok", "drawing", f"MUJOCO_GL={backend}")
+        yield Line("ok", "drawing", f"MUJOCO_GL={backend}")
     else:
-        yield Finding("missing", "drawing", f"only `arb eval --gif` needs it ({problem})", ADVICE)
+        yield Line("missing", "drawing", f"only `arb eval --gif` needs it ({problem})", ADVICE)
 
 
-def _extras() -> Iterator[Finding]:
+def _extras() -> Iterator[Line]:
     for extra, module, package, purpose in EXTRAS:
         if util.find_spec(module) is None:
-            yield Finding("missing", module, f"optional: {purpose}", f"pip install 'arb-rl[{extra}]'")
+            yield Line("missing", module, f"optional: {purpose}", f"pip install 'arb-rl[{extra}]'")
         else:
-            yield Finding("ok", module, f"{metadata.version(package)}: {purpose}")
+            yield Line("ok", module, f"{metadata.version(package)}: {purpose}")
 
 
-def _data() -> Iterator[Finding]:
+def _data() -> Iterator[Line]:
     from arb.data.fetch import cache_directory, cached
     from arb.tasks import TASKS
 
     folder = cache_directory()
     near = next(place for place in (folder, *folder.parents) if place.exists())
     if not os.access(near, os.W_OK):
-        yield Finding(
+        yield Line(
             "problem", "data cache", f"{folder} cannot be written", "set ARB_CACHE to a folder that you may write"
         )
     here = [task for task in TASKS.values() if cached(task).exists()]
     detail = f"{folder}: {len(here)} of {len(TASKS)} D4RL tasks"
     if here:
-        yield Finding("ok", "data cache", f"{detail}: {', '.join(task.name for task in here)}")
+        yield Line("ok", "data cache", f"{detail}: {', '.join(task.name for task in here)}")
     else:
-        yield Finding("missing", "data cache", detail, "optional: arb data fetch hopper-medium-v2")
+        yield Line("missing", "data cache", detail, "optional: arb data fetch hopper-medium-v2")
     for task in here:
         size = cached(task).stat().st_size
         if size != task.size:
             detail = f"{task.name} has {size:,} bytes, not {task.size:,}"
-            yield Finding("problem", "data cache", detail, f"remove {cached(task)} and arb data fetch {task.name}")
+            yield Line("problem", "data cache", detail, f"remove {cached(task)} and arb data fetch {task.name}")
 
 
-def _disk() -> Iterator[Finding]:
+def _disk() -> Iterator[Line]:
     here = Path.cwd()
     free = shutil.disk_usage(here).free
     detail = f"{free / 1e9:,.1f} GB free in {here}"
     if not os.access(here, os.W_OK):
-        yield Finding(
-            "problem", "disk", f"{here} cannot be written", "change to a folder that you may write", needed=True
-        )
+        yield Line("problem", "disk", f"{here} cannot be written", "change to a folder that you may write", needed=True)
     elif free < LEAST_DISK:
-        yield Finding("problem", "disk", detail, "make room: a long run writes up to 2 GB of checkpoints", needed=True)
+        yield Line("problem", "disk", detail, "make room: a long run writes up to 2 GB of checkpoints", needed=True)
     else:
-        yield Finding("ok", "disk", detail, needed=True)
+        yield Line("ok", "disk", detail, needed=True)
 
 
-def _machine() -> Iterator[Finding]:
+def _machine() -> Iterator[Line]:
+    from arb.data.contents import free_memory
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield Finding("ok", "cores", f"{cores} for this process")
-    memory = available_memory()
+    yield Line("ok", "cores", f"{cores} for this process")
+    memory = free_memory()
     if memory is None:
-        yield Finding("ok", "memory", "this system does not say")
+        yield Line("ok", "memory", "this system does not say")
     elif memory < LEAST_MEMORY:
         advice = "end other programs, or use a small dataset: a million rows take about 1 GB"
-        yield Finding("problem", "memory", f"{memory / 1e9:,.1f} GB available", advice)
+        yield Line("problem", "memory", f"{memory / 1e9:,.1f} GB available", advice)
     else:
-        yield Finding("ok", "memory", f"{memory / 1e9:,.1f} GB available")
+        yield Line("ok", "memory", f"{memory / 1e9:,.1f} GB available")
 
 
-def available_memory() -> int | None:
-    """Bytes that can be had without swapping, where the system tells (Linux)."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")), None)
-
-
-def _threads() -> Iterator[Finding]:
+def _threads() -> Iterator[Line]:
     given = [f"{name}={os.environ[name]}" for name in THREADS if os.environ.get(name)]
     advice = "" if given else "for several runs at once: OMP_NUM_THREADS=1"
-    yield Finding("ok", "threads", ", ".join(given) or "nothing set: a run uses all cores", advice)
+    yield Line("ok", "threads", ", ".join(given) or "nothing set: a run uses all cores", advice)
 
 
-_LOOKS: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+_LOOKS: tuple[tuple[str, Callable[[], Iterator[Line]]], ...] = (
     ("drawing", _drawing),
     ("data cache", _data),
     ("disk", _disk),

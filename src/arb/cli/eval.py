@@ -5,13 +5,14 @@ It needs NumPy and the environment, not JAX.
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from arb.cli.options import command
 from arb.errors import DataError
 from arb.policy import Policy, load_policy
 from arb.runfolder import POLICIES, Description, RunFolder
@@ -139,32 +140,23 @@ def _made(env: str, policy: Policy) -> Any:
     return made
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}")
+        return int(text)
 
-
-def _seed(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError("must be at least 0")
     return number
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    options = argparse.ArgumentParser(
-        prog="arb eval",
-        description="Evaluate the policy of a finished run: returns, score, success, or an animated GIF.",
-        epilog=_MORE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    text = "Evaluate the policy of a finished run: returns, score, success, or an animated GIF."
+    options = command("eval", text, _MORE)
     options.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
     options.add_argument("--policy", choices=tuple(POLICIES), default="last", help="which policy of the run (last)")
-    options.add_argument("--episodes", type=_count, metavar="N", help="how many (default: as many as the run's own)")
-    options.add_argument("--seed", type=_seed, default=0, help="decides the starts (default: 0)")
+    options.add_argument("--episodes", type=_at_least(1), metavar="N", help="how many (default: the run's own number)")
+    options.add_argument("--seed", type=_at_least(0), default=0, help="decides the starts (default: 0)")
     options.add_argument("-e", "--env", default="", metavar="ID", help="Gymnasium id, or my_module:MyEnv-v0")
     options.add_argument("--gif", type=Path, metavar="FILE", help="also write an animated GIF of one episode")
     return options

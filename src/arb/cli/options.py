@@ -7,6 +7,12 @@ from typing import NamedTuple
 from arb.errors import DataError
 
 
+def command(name: str, text: str | None, examples: str = "") -> argparse.ArgumentParser:
+    """A parser without options yet; the text and the examples are printed as they are."""
+    kind = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(prog=f"arb {name}", description=text, epilog=examples, formatter_class=kind)
+
+
 class Option(NamedTuple):
     """An option that names what to run."""
 

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from arb.cli.options import command
+
 EXAMPLES = """
 examples:
   arb report runs                      every run below runs/, into report/index.html
@@ -42,8 +44,8 @@ def _page(folders: list[Path], page: Path) -> int:
 
 
 def _pack(runs: list[Path], out: Path) -> int:
+    from arb.progress import count
     from arb.report.archive import pack
-    from arb.report.counting import count
 
     packed = pack(runs, out)
     kept = f", {packed.kept} of them from before" if packed.kept else ""
@@ -55,9 +57,7 @@ def _pack(runs: list[Path], out: Path) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    options = argparse.ArgumentParser(
-        prog="arb report", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = command("report", __doc__, EXAMPLES)
     options.add_argument(
         "runs",
         nargs="+",

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from arb.cli.options import command
 from arb.cli.sweep import add_working, carry_out
 
 EXAMPLES = """
@@ -52,12 +53,7 @@ def parser() -> argparse.ArgumentParser:
     from arb.paper.experiments import DATA, EXPERIMENTS, SEEDS
 
     names = "".join(f"  {name:<14} {experiment.shows}\n" for name, experiment in EXPERIMENTS.items())
-    options = argparse.ArgumentParser(
-        prog="arb reproduce",
-        description=f"{__doc__}\n\n{names}",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    options = command("reproduce", f"{__doc__}\n\n{names}", EXAMPLES)
     options.add_argument("name", help="one of the above", metavar="NAME")
     options.add_argument("-p", "--preset", default="smoke", help=f"how much training: {', '.join(SEEDS)}")
     options.add_argument("--data", help=f"{' or '.join(DATA)} (suite for smoke, else d4rl)")

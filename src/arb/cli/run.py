@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arb.cli.options import add_subject, setting
+from arb.cli.options import add_subject, command, setting
 from arb.errors import DataError
 from arb.files import refuse_file
 from arb.runs.stopping import Interrupted, stoppable
@@ -44,9 +44,7 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    options = argparse.ArgumentParser(
-        prog="arb run", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = command("run", __doc__, EXAMPLES)
     add_subject(options)
     options.add_argument("-o", "--out", type=Path, help="folder of the run (runs/TASK-AGENT-STRATEGY-PRESET-SEED)")
     options.add_argument(
@@ -115,7 +113,7 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
 
 def listed(config: Config) -> list[str]:
     """A line for every setting that can be given as NAME=VALUE: its type, its value here, and its meaning."""
-    from arb.runs.config import settings_table
+    from arb.runs.settings import settings_table
 
     options = ("task", "env", "agent", "seed", "replay.strategy")
     rows = [("setting", "type", "value", "meaning")]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arb.cli.options import add_subject, setting
+from arb.cli.options import add_subject, command, setting
 from arb.errors import DataError
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
@@ -79,9 +79,7 @@ def _until_decided(cells: Sequence[Cell], out: Path, options: argparse.Namespace
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    options = argparse.ArgumentParser(
-        prog="arb sweep", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = command("sweep", __doc__, EXAMPLES)
     add_subject(options, ("task", "agent", "strategy", "seed"), seed="")  # no seed: 0, or as many as are needed
     options.add_argument("-o", "--out", type=Path, help="folder of the sweep (sweeps/PRESET)")
     options.add_argument(
@@ -154,7 +152,7 @@ def _ray_cluster(address: str, slice_seconds: float) -> Crew:
 
 
 def _announce(cells: Sequence[Cell], left: Sequence[Cell], out: Path, one_by_one: bool) -> None:
-    from arb.report.counting import count
+    from arb.progress import count
     from arb.sweeps.grid import counted
     from arb.sweeps.jobs import group_of
 

@@ -10,21 +10,6 @@ from arb.data.load import attributes_of, bundled_names, load, read
 from arb.tasks import TASKS, Reference, Task, find_task, normalised
 
 __all__ = [
-    "TASKS",
-    "Audit",
-    "Data",
-    "DataWarning",
-    "Dataset",
-    "Reference",
-    "Task",
-    "attributes_of",
-    "audit",
-    "borders",
-    "bundled_names",
-    "episode_returns",
-    "find_task",
-    "fingerprint",
-    "load",
-    "normalised",
-    "read",
-]
+    "TASKS", "Audit", "Data", "DataWarning", "Dataset", "Reference", "Task", "attributes_of", "audit", "borders",
+    "bundled_names", "episode_returns", "find_task", "fingerprint", "load", "normalised", "read",
+]  # fmt: skip

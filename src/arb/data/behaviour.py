@@ -17,10 +17,10 @@ import numpy as np
 from arb.agents import SAC, SACConfig, learn, load, on_host, save
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
-from arb.data.ladder import Policy, read_policy
+from arb.data.ladder import Snapshot, nearest, read_policy
 from arb.data.recording import Dataset
 from arb.envs import flattened, make
-from arb.envs.rollout import ActionMap, Collector, evaluate
+from arb.envs.rollout import ActionMap, Collector, play
 from arb.errors import DataError
 from arb.files import read_json, write_npz, write_text
 
@@ -54,7 +54,7 @@ class Run:
     folder: Path
     history: list[tuple[int, float]]
 
-    def policy(self, step: int) -> Policy:
+    def policy(self, step: int) -> Snapshot:
         """The policy as it was at one of the steps of `history`."""
         return read_policy(self.folder / f"actor-{step:08d}.npz")
 
@@ -68,18 +68,14 @@ class Run:
         """The step of the best evaluation."""
         return max(self.history, key=lambda entry: entry[1])[0]
 
-    def part_way(self, fraction: float) -> float:
-        """The return that lies this fraction of the way from the first evaluation to the best."""
-        low, high = self.history[0][1], max(value for _, value in self.history)
-        return low + fraction * (high - low)
-
     def reaches(self, fraction: float) -> int:
-        """The first step that has come this far."""
-        return next(step for step, value in self.history if value >= self.part_way(fraction))
+        """The first step whose return lies at least this fraction of the way from the first evaluation to the best."""
+        low, high = self.history[0][1], max(value for _, value in self.history)
+        return next(step for step, value in self.history if value >= low + fraction * (high - low))
 
     def nearest(self, fraction: float) -> int:
-        """The step whose return is nearest to this far."""
-        return min(self.history, key=lambda entry: abs(entry[1] - self.part_way(fraction)))[0]
+        """The step whose return is nearest to this fraction of the way."""
+        return nearest(dict(self.history), self.history[0][1], fraction)[0]
 
 
 class Session:
@@ -122,7 +118,7 @@ class Session:
         """Measure the mode of the policy, keep the policy, and write what is needed to continue."""
         actor = on_host(self.agent.actor)
         seed = np.random.SeedSequence(self.evaluation.entropy, spawn_key=self.evaluation.spawn_key)
-        returns = evaluate(actor, self.make_env, self.plan.evaluation_episodes, seed)
+        returns = play(actor, self.make_env, self.plan.evaluation_episodes, seed).returns
         self.history.append((self.step, float(np.mean(returns))))
         layers = {f"weight_{i}": weight for i, weight in enumerate(actor.net.weights)}
         layers |= {f"bias_{i}": bias for i, bias in enumerate(actor.net.biases)}

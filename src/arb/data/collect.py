@@ -9,15 +9,13 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import arb
 from arb.data.convert import writer_for
-from arb.data.recording import Dataset, joined, random_actor, record
+from arb.data.recording import Dataset, joined, random_actor, record, versions
 from arb.envs.rollout import ActionMap
 from arb.progress import progress
 
@@ -65,7 +63,6 @@ def provenance(request: Request, story: str, command: str) -> Attributes:
     box = (
         {"action_low": float(space.low.min()), "action_high": float(space.high.max())} if hasattr(space, "low") else {}
     )
-    packages = ("gymnasium", "mujoco", "numpy", "jax", "optax")
     return {
         "env": request.env,
         "quality": request.quality,
@@ -73,19 +70,8 @@ def provenance(request: Request, story: str, command: str) -> Attributes:
         "made_by": story,
         "command": command or " ".join(Path(sys.argv[0]).name.split() + sys.argv[1:]),
         **box,
-        "versions": json.dumps({"arb-rl": arb.__version__, **{name: _version(name) for name in packages}}),
+        "versions": json.dumps(versions("arb-rl", "gymnasium", "mujoco", "numpy", "jax", "optax")),
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def _random(request: Request) -> tuple[Dataset, str]:
-    return _rollout(request, None, request.steps, "random"), "uniformly random actions"
 
 
 def _policy(fraction: float, stage: int = 0) -> Callable[[Request], tuple[Dataset, str]]:
@@ -97,18 +83,13 @@ def _policy(fraction: float, stage: int = 0) -> Callable[[Request], tuple[Datase
     return make
 
 
+def _replay(request: Request, until: int, story: str) -> tuple[Dataset, str]:
+    return _run(request).replay(until), f"everything SAC did in {story}"
+
+
 def _medium_replay(request: Request) -> tuple[Dataset, str]:
     step = _run(request).reaches(MEDIUM)
-    return _replay(request, step), f"everything SAC did in training, from the first step to {_snapshot(request, step)}"
-
-
-def _full_replay(request: Request) -> tuple[Dataset, str]:
-    return _replay(request, request.sac_steps), f"everything SAC did in {request.sac_steps} steps of training"
-
-
-def _replay(request: Request, until: int) -> Dataset:
-    columns: Dataset = _run(request).replay(until)
-    return columns
+    return _replay(request, step, f"training, from the first step to {_snapshot(request, step)}")
 
 
 def _medium_expert(request: Request) -> tuple[Dataset, str]:
@@ -127,12 +108,12 @@ def _mixed(request: Request) -> tuple[Dataset, str]:
 
 
 QUALITIES: Mapping[str, Callable[[Request], tuple[Dataset, str]]] = {
-    "random": _random,
+    "random": lambda request: (_rollout(request, None, request.steps, "random"), "uniformly random actions"),
     "medium": _policy(MEDIUM),
     "medium-replay": _medium_replay,
     "expert": _policy(1.0),
     "medium-expert": _medium_expert,
-    "full-replay": _full_replay,
+    "full-replay": lambda request: _replay(request, request.sac_steps, f"{request.sac_steps} steps of training"),
     "mixed": _mixed,
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.dataset import Transitions, check_dataset, unwrapped
+from arb.buffer.dataset import Recorded, check_dataset, unwrapped
 from arb.buffer.episodes import episode_ends, jumps
 from arb.errors import DataError
 
@@ -89,7 +89,7 @@ def state_after(raw: Mapping[str, Any]) -> Array | None:
     return after if (after[:-1] == obs[1:]).all(1).mean() > 0.9 else None
 
 
-def _repaired(data: Transitions, measured: bool) -> tuple[Transitions, list[str]]:
+def _repaired(data: Recorded, measured: bool) -> tuple[Recorded, list[str]]:
     """Without next observations that are only shifted, and without time limits that the observations contradict.
 
     Next observations that were measured (`state_after`) are no shifted column, however the rows follow each other.
@@ -115,7 +115,7 @@ def _repaired(data: Transitions, measured: bool) -> tuple[Transitions, list[str]
     return data, notes
 
 
-def _settled(data: Transitions) -> Transitions:
+def _settled(data: Recorded) -> Recorded:
     """With episodes that known starts decide, where next observations are missing and terminals may not be ends.
 
     In D4RL's AntMaze the ant walks on after a terminal. Whether it did shows in the row after: a reset looks like the
@@ -133,8 +133,8 @@ def _settled(data: Transitions) -> Transitions:
     return _replace(data, episode=np.concatenate([[0], np.cumsum(ends[:-1])]))
 
 
-def _replace(data: Transitions, **changes: Any) -> Transitions:
-    return Transitions(**{**vars(data), **changes})
+def _replace(data: Recorded, **changes: Any) -> Recorded:
+    return Recorded(**{**vars(data), **changes})
 
 
 def _some(rows: NDArray[np.intp]) -> str:

@@ -6,12 +6,12 @@ import os
 import time
 import urllib.request
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from arb.data.contents import first_line
 from arb.errors import DataError
+from arb.files import sha256_of
 from arb.progress import progress
 from arb.tasks import Task
 
@@ -133,18 +133,9 @@ def check(path: Path, task: Task) -> None:
     """Size and SHA-256 of a file; a partial download that fails is removed, a file of the user's is not."""
     found = path.stat().st_size
     problem = f"{path} has {found:,} bytes, {task.name} has {task.size:,}" if found != task.size else ""
-    if not problem and digest(path) != task.sha256:
+    if not problem and sha256_of(path) != task.sha256:
         problem = f"{path} has another SHA-256 sum than {task.name}"
     if problem and path.suffix == ".part":
         path.unlink()
     if problem:
         raise DataError(f"{problem}: remove it and fetch again")
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    total = sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            total.update(block)
-    return total.hexdigest()

@@ -8,7 +8,7 @@ SAC run. Policies are evaluated with the weights as they are stored.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError, near
-from arb.files import read_json, write_npz
+from arb.files import read_json, sha256_of, write_npz
+from arb.policy.actors import TanhGaussian
+from arb.policy.networks import MLP
 
 LADDERS = Path(__file__).parent / "ladders"
 FRACTIONS = {"10": 0.10, "25": 0.25, "33": 1 / 3, "50": 0.50, "75": 0.75, "100": 1.0}
 """Rungs above `random`, and how far each is on the way from random actions to the best policy."""
-LOG_STD = (-20.0, 2.0)
 CANDIDATES = 3
 """So many snapshots per rung are evaluated a second time, over more episodes."""
 
@@ -32,33 +33,28 @@ Evaluate = Callable[[Act, int], float]
 
 
 @dataclass(frozen=True)
-class Policy:
+class Snapshot:
     """A ReLU network whose last layer gives mean and log standard deviation of a Gaussian under a tanh."""
 
     layers: tuple[tuple[Floats, Floats], ...]
 
+    @cached_property
+    def actor(self) -> TanhGaussian:
+        """The same as the package's other policies of this kind are."""
+        weights, biases = zip(*self.layers, strict=True)
+        return TanhGaussian(MLP(weights, biases), 1.0, 0.0)
+
     def sample(self, obs: Any, rng: np.random.Generator) -> Floats:
         """Actions in [-1, 1] for an observation or a stack of them."""
-        mean, log_std = self._heads(obs)
-        noise = np.exp(np.clip(log_std, *LOG_STD)) * rng.standard_normal(mean.shape, np.float32)
-        return np.asarray(np.tanh(mean + noise), np.float32)
+        return np.asarray(self.actor.act(np.asarray(obs, np.float32), rng))
 
     def mode(self, obs: Any, _: np.random.Generator | None = None) -> Floats:
         """The action at the Gaussian's mean."""
-        return np.asarray(np.tanh(self._heads(obs)[0]), np.float32)
+        return np.asarray(self.actor.mode(np.asarray(obs, np.float32)))
 
-    def stored(self) -> "Policy":
+    def stored(self) -> "Snapshot":
         """As it comes back from a file: every number rounded to float16."""
-        return Policy(tuple((_rounded(weight), _rounded(bias)) for weight, bias in self.layers))
-
-    def _heads(self, obs: Any) -> tuple[Floats, Floats]:
-        hidden = np.asarray(obs, np.float32)
-        for weight, bias in self.layers[:-1]:
-            hidden = np.maximum(hidden @ weight + bias, 0)
-        weight, bias = self.layers[-1]
-        out = hidden @ weight + bias
-        size = out.shape[-1] // 2
-        return out[..., :size], out[..., size:]
+        return Snapshot(tuple((_rounded(weight), _rounded(bias)) for weight, bias in self.layers))
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class Rung:
     """Mean return with sampled actions, as the sets hold them."""
     mode: float
     """Mean return with the most likely action."""
-    policy: Policy | None = None
+    policy: Snapshot | None = None
 
     def numbers(self) -> dict[str, Any]:
         """Without the network."""
@@ -100,7 +96,7 @@ def read_ladder(robot: str, folder: Path = LADDERS) -> Ladder:
         arrays = {name: file[name] for name in file.files}
     about = json.loads(arrays.pop("about").tobytes())
     rungs = {row["name"]: Rung(**row, policy=_policy(arrays, row["name"])) for row in about.pop("rungs")}
-    return Ladder(about.pop("env"), rungs, about, sha256(path.read_bytes()).hexdigest())
+    return Ladder(about.pop("env"), rungs, about, sha256_of(path))
 
 
 def write_ladder(path: Path, ladder: Ladder) -> None:
@@ -114,23 +110,23 @@ def write_ladder(path: Path, ladder: Ladder) -> None:
     write_npz(path, arrays)
 
 
-def _policy(arrays: Mapping[str, NDArray[Any]], rung: str) -> Policy | None:
+def _policy(arrays: Mapping[str, NDArray[Any]], rung: str) -> Snapshot | None:
     count = sum(name.startswith(f"{rung}.weight.") for name in arrays)
     layers = ((arrays[f"{rung}.weight.{i}"], arrays[f"{rung}.bias.{i}"]) for i in range(count))
-    return Policy(tuple((w.astype(np.float32), b.astype(np.float32)) for w, b in layers)) if count else None
+    return Snapshot(tuple((w.astype(np.float32), b.astype(np.float32)) for w, b in layers)) if count else None
 
 
 def _rounded(array: Floats) -> Floats:
     return array.astype(np.float16).astype(np.float32)
 
 
-def read_policy(path: Path) -> Policy:
+def read_policy(path: Path) -> Snapshot:
     """A policy as a SAC run keeps it: `weight_0, bias_0, weight_1, ...`."""
     with np.load(path, allow_pickle=False) as file:
-        return Policy(tuple((file[f"weight_{i}"], file[f"bias_{i}"]) for i in range(len(file.files) // 2)))
+        return Snapshot(tuple((file[f"weight_{i}"], file[f"bias_{i}"]) for i in range(len(file.files) // 2)))
 
 
-def snapshots(folder: Path) -> dict[int, Policy]:
+def snapshots(folder: Path) -> dict[int, Snapshot]:
     """The policies of a SAC run's folder, by the step of training at which they were kept."""
     found = {}
     for path in sorted(folder.glob("actor-*.npz")):
@@ -142,7 +138,7 @@ def snapshots(folder: Path) -> dict[int, Policy]:
 
 def select(
     env: str,
-    policies: Mapping[int, Policy],
+    policies: Mapping[int, Snapshot],
     evaluate: Evaluate,
     random_return: float,
     about: Mapping[str, Any],
@@ -196,14 +192,15 @@ def make_ladder(
     """Select the rungs from the folder of a SAC run, and write them."""
     from arb.data.recording import random_actor
     from arb.envs import make
-    from arb.envs.rollout import evaluate
+    from arb.envs.rollout import play
 
     training = training_of(folder)
     env = training.pop("env")
     seed = np.random.SeedSequence([training["seed"], 1])
 
     def mean(act: Act, episodes: int) -> float:
-        return float(np.mean(evaluate(_Acting(act), lambda: make(env), episodes, np.random.SeedSequence(seed.entropy))))
+        played = play(_Acting(act), lambda: make(env), episodes, np.random.SeedSequence(seed.entropy))
+        return float(np.mean(played.returns))
 
     world = make(env)
     act = random_actor(world)

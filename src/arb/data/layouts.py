@@ -70,8 +70,6 @@ def raw_columns(contents: Contents, columns: str = "") -> dict[str, Any]:
 
 
 # ---- one array per column: D4RL, OGBench, CSV, LeRobot ---------------------------------------------------------------
-
-
 def _flat(contents: Contents, mapped: Mapped) -> dict[str, Any]:
     tree = {name: _below(contents.leaves, name) or (name,) for name in KNOWN if _holds(contents, name)}
     wanted = {name: names for name, names in tree.items() if name not in mapped}
@@ -132,7 +130,6 @@ def _number(text: str) -> bool:
 
 
 # ---- one group per episode: robomimic, Minari ------------------------------------------------------------------------
-
 _GROUP = re.compile(r"((?:data/demo_|episode_)(\d+))/")
 _EPISODE_NAMES = {
     "obs": "observations",
@@ -187,8 +184,6 @@ def _episode(columns: dict[str, Array]) -> dict[str, Array]:
 
 
 # ---- what is missing -------------------------------------------------------------------------------------------------
-
-
 def refuse_missing(path: str, names: Iterable[str], contents: Contents) -> None:
     """Raise a `DataError` that says which column is missing, and how to give it, if one is."""
     names = set(names)

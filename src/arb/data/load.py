@@ -147,10 +147,7 @@ def bundled(name: str) -> Path:
 def _fetched(name: str) -> Path:
     from arb.data.fetch import cached
 
-    try:
-        task = find_task(name)
-    except KeyError as problem:
-        raise DataError(str(problem.args[0])) from None
+    task = find_task(name)
     path = cached(task)
     if not path.exists():
         raise DataError(f"{task.name} is not here yet: run 'arb data fetch {task.name}', or put {task.file} at {path}")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from arb.buffer.dataset import single_precision
 from arb.errors import DataError
 
 
@@ -49,11 +50,7 @@ def _cut(value: Any, rows: slice) -> Any:
         return {key: _cut(part, rows) for key, part in value.items()}
     if isinstance(value, tuple):
         raise DataError("observations that are tuples are not supported: flatten them when recording")
-    return _single(np.asarray(value)[rows])
-
-
-def _single(value: Any) -> Any:
-    return value.astype(np.float32) if value.dtype == np.float64 else value
+    return single_precision(np.asarray(value)[rows])
 
 
 def _join(parts: list[Any]) -> Any:

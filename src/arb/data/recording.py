@@ -1,7 +1,8 @@
 """Episodes out of a policy and an environment, as columns in D4RL's layout."""
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from contextlib import suppress
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,6 @@ class Recording:
         for name, value in zip(COLUMNS, row, strict=True):
             self._columns[name][self._size] = value
         self._size += 1
-
-    def extend_from(self, path: Path) -> None:
-        """Append the rows of a file that holds a recording."""
-        with np.load(path, allow_pickle=False) as file:
-            more = {name: file[name] for name in COLUMNS}
-        self._columns = {name: np.concatenate([old, more[name]]) for name, old in self.dataset().items()} or more
-        self._size = len(self._columns["rewards"])
 
     def dataset(self) -> Dataset:
         """The rows so far."""
@@ -95,3 +89,12 @@ def random_actor(env: Any) -> Actor:
         return space.sample()
 
     return act
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Of installed packages."""
+    found = dict.fromkeys(packages, "not installed")
+    for name in packages:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found

@@ -4,20 +4,16 @@ Each set is a short recipe over the policies of a ladder (`arb.data.ladder`), re
 The sets resemble D4RL's and are not D4RL's: scores on them do not compare with published ones.
 """
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
-import arb
 from arb.data.ladder import Ladder, read_ladder
-from arb.data.recording import Dataset, Tell, joined, random_actor, record
+from arb.data.recording import Dataset, Tell, joined, random_actor, record, versions
 from arb.errors import DataError, near
+from arb.files import locked
 from arb.progress import progress
 from arb.tasks import SUITE, Task
 
@@ -94,7 +90,7 @@ def made(name: str, make_it: bool = True) -> Path:
     if not path.exists():
         if not make_it:
             raise DataError(f"{name} is not made yet: arb data make {name}")
-        with _alone(path):
+        with locked(path.with_name(path.name + ".lock")):  # one process makes a set, the others wait for it
             if not path.exists():
                 make(asked, path, ladder)
     return path
@@ -117,7 +113,7 @@ def make(asked: Wanted, out: Path, ladder: Ladder | None = None) -> Dataset:
         **story,
         "command": f"arb data make {asked.task.name} --rows {asked.rows} --seed {asked.seed}",
         "ladder": f"{asked.robot} {ladder.sha256[:16]}, trained by: {ladder.about.get('command', 'unknown')}",
-        "versions": versions(),
+        "versions": json.dumps(versions("arb-rl", "numpy", "mujoco", "gymnasium")),
         "note": "made here, not D4RL's data; another MuJoCo, NumPy or processor may give other last digits",
     }
     write_hdf5(out, columns, about, effort=1)
@@ -161,28 +157,3 @@ def _walks(asked: Wanted, ladder: Ladder, tell: Tell) -> tuple[Dataset, dict[str
 
 def _seed(asked: Wanted) -> tuple[int, ...]:
     return (VERSION, crc32(asked.task.name.encode()), asked.seed)
-
-
-def versions() -> str:
-    """Of everything that the numbers of a set depend on, as JSON."""
-    found = {"arb-rl": arb.__version__}
-    for name in ("numpy", "mujoco", "gymnasium"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return json.dumps(found)
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One process at a time makes a set; the others wait for it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(path.name + ".lock")
-    handle = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-        lock.unlink(missing_ok=True)

@@ -19,10 +19,10 @@ from arb.envs.antmaze import AntMaze
 from arb.envs.maze import CELL, GOAL_RADIUS, MAZES, Maze
 
 Floats = NDArray[np.float64]
-Cell = tuple[int, int]
+Place = tuple[int, int]
 NOISE = 0.2
 """Standard deviation of the noise on every entry of an action."""
-GOALS: dict[str, tuple[Cell, ...]] = {
+GOALS: dict[str, tuple[Place, ...]] = {
     "umaze": ((3, 1),),
     "medium": ((2, 6), (5, 1), (6, 5)),
     "large": ((1, 6), (3, 5), (3, 10), (5, 2), (7, 4), (7, 6), (7, 9)),
@@ -30,7 +30,7 @@ GOALS: dict[str, tuple[Cell, ...]] = {
 """Goal cells (row, column) of the maps for recording."""
 
 
-def _recording_map(maze: Maze, goals: tuple[Cell, ...]) -> Maze:
+def _recording_map(maze: Maze, goals: tuple[Place, ...]) -> Maze:
     grid = [list(line.replace("G", ".")) for line in maze.rows]
     for row, column in goals:
         grid[row][column] = "G"
@@ -65,19 +65,19 @@ class Walk(AntMaze):
         return self.observe(), 0.0, False, False, {}
 
 
-def cell_of(position: Floats) -> Cell:
+def cell_of(position: Floats) -> Place:
     """Row and column by D4RL's rule, which rounds down: cells are shifted by half a cell against the walls."""
     x, y = np.maximum(position, 1e-4)
     return int(1 + y // CELL), int(1 + x // CELL)
 
 
 @lru_cache(maxsize=64)
-def routes(maze: Maze, goal: Cell) -> dict[Cell, Cell]:
+def routes(maze: Maze, goal: Place) -> dict[Place, Place]:
     """For every cell next to a free one the cell to walk to on a shortest way to the goal cell (breadth-first).
 
     A wall cell can be where D4RL's rule puts the ant, so walls have a way out as well; no way leads through them.
     """
-    before: dict[Cell, Cell] = {goal: goal}
+    before: dict[Place, Place] = {goal: goal}
     queue = [goal]
     for row, column in queue:
         for cell in ((row, column - 1), (row, column + 1), (row + 1, column), (row - 1, column)):
@@ -88,7 +88,7 @@ def routes(maze: Maze, goal: Cell) -> dict[Cell, Cell]:
     return before
 
 
-def _free(maze: Maze, cell: Cell) -> bool:
+def _free(maze: Maze, cell: Place) -> bool:
     return maze.rows[cell[0]][cell[1]] != "#"
 
 

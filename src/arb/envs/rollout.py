@@ -106,18 +106,6 @@ class Collector:
         self._return = state["return"]
 
 
-def evaluate(
-    actor: Any,
-    make: Callable[[], gymnasium.Env[Any, Any]],
-    episodes: int,
-    seed: np.random.SeedSequence,
-    width: int = 10,
-    pause: Callable[[], None] = lambda: None,
-) -> NDArray[np.float64]:
-    """The undiscounted raw return of each episode; see `play`."""
-    return play(actor, make, episodes, seed, width, pause).returns
-
-
 class Played(NamedTuple):
     """What came of some episodes."""
 

@@ -43,13 +43,27 @@ class Contradiction(NamedTuple):
     recomputed: float
 
 
+Key = tuple[str, str, str]
+"""Agent, task or group of tasks, strategy."""
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    text = resources.files("arb.paper").joinpath("published_numbers", f"{name}.csv").read_text()
+    return list(csv.DictReader(text.splitlines()))
+
+
+def _published(row: Mapping[str, str]) -> Published:
+    return Published(float(row["mean"]), float(row["std"]) if "std" in row else None)
+
+
+def _by(name: str, place: str) -> Mapping[Key, Published]:
+    return {(row["agent"], row[place], row["strategy"]): _published(row) for row in _rows(name)}
+
+
 @cache
-def detailed() -> Mapping[tuple[str, str, str], Published]:
+def detailed() -> Mapping[Key, Published]:
     """By agent, task and strategy."""
-    return {
-        (row["agent"], row["task"], row["strategy"]): Published(float(row["mean"]), float(row["std"]))
-        for row in _rows("detailed")
-    }
+    return _by("detailed", "task")
 
 
 @cache
@@ -62,26 +76,21 @@ def tasks() -> Mapping[str, tuple[str, ...]]:
 
 
 @cache
-def averages() -> Mapping[tuple[str, str, str], Published]:
+def averages() -> Mapping[Key, Published]:
     """The rows "Average" of the detailed tables, by agent, group and strategy."""
-    return {
-        (row["agent"], row["group"], row["strategy"]): Published(float(row["mean"]), float(row["std"]))
-        for row in _rows("averages")
-    }
+    return _by("averages", "group")
 
 
 @cache
-def summary() -> Mapping[tuple[str, str, str], Published]:
+def summary() -> Mapping[Key, Published]:
     """The summary table, by agent (or `average`), group and strategy."""
-    return {(row["agent"], row["group"], row["strategy"]): Published(float(row["mean"])) for row in _rows("summary")}
+    return _by("summary", "group")
 
 
 @cache
 def clip() -> Mapping[tuple[str, float], Published]:
     """Scores by bound (`low` or `high`) and its value, with PEX on antmaze-large-diverse-v2."""
-    return {
-        (row["bound"], float(row["value"])): Published(float(row["mean"]), float(row["std"])) for row in _rows("clip")
-    }
+    return {(row["bound"], float(row["value"])): _published(row) for row in _rows("clip")}
 
 
 def group_mean(agent: str, group: str, strategy: str) -> float:
@@ -89,24 +98,23 @@ def group_mean(agent: str, group: str, strategy: str) -> float:
     return float(np.mean([detailed()[agent, task, strategy].mean for task in tasks()[group]]))
 
 
+def _contradictions(table: Mapping[Key, Published], least: float) -> Mapping[Key, Contradiction]:
+    """Cells that differ from what the detailed table gives by so much or more."""
+    means = {key: group_mean(*key) for key in table if key[0] != "average"}
+    found = {key: Contradiction(table[key].mean, mean) for key, mean in means.items()}
+    return {key: cell for key, cell in found.items() if abs(cell.printed - cell.recomputed) >= least}
+
+
 @cache
-def summary_contradictions() -> Mapping[tuple[str, str, str], Contradiction]:
+def summary_contradictions() -> Mapping[Key, Contradiction]:
     """Cells of the summary that differ from the detailed table by a unit of their last digit or more."""
-    return {
-        key: Contradiction(printed.mean, group_mean(*key))
-        for key, printed in summary().items()
-        if key[0] != "average" and abs(printed.mean - group_mean(*key)) >= 0.1
-    }
+    return _contradictions(summary(), 0.1)
 
 
 @cache
-def average_contradictions() -> Mapping[tuple[str, str, str], Contradiction]:
+def average_contradictions() -> Mapping[Key, Contradiction]:
     """Cells "Average" of the detailed tables that differ from the mean of their column, beyond rounding."""
-    return {
-        key: Contradiction(printed.mean, group_mean(*key))
-        for key, printed in averages().items()
-        if abs(printed.mean - group_mean(*key)) >= 0.01
-    }
+    return _contradictions(averages(), 0.01)
 
 
 @cache
@@ -137,8 +145,3 @@ def likeness(agent: str, other: str) -> tuple[float, float]:
     keys = [(task, strategy) for task in names for strategy in STRATEGIES]
     apart = np.abs([detailed()[agent, *key].mean - detailed()[other, *key].mean for key in keys])
     return float(np.median(apart)), float(np.mean(apart <= 2.0))
-
-
-def _rows(name: str) -> list[dict[str, str]]:
-    text = resources.files("arb.paper").joinpath("published_numbers", f"{name}.csv").read_text()
-    return list(csv.DictReader(text.splitlines()))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arb.errors import DataError
+from arb.errors import DataError, near
 from arb.paper.ablations import clip, online_ratio, temperature, trajectory
 from arb.paper.tables import detailed_table, summary_table
 from arb.report.cells import Results, gather
@@ -22,13 +21,9 @@ if TYPE_CHECKING:
 Rendered = Callable[["Results"], tuple["Table", "Figure | None"]]
 
 
-def _detailed(agent: str) -> Rendered:
-    return lambda results: (detailed_table(results, agent), None)
-
-
 PAPER: Mapping[str, Rendered] = {
     "main": lambda results: (summary_table(results), None),
-    **{agent: _detailed(agent) for agent in ("calql", "pex", "famo2o", "iql")},
+    **{a: lambda results, a=a: (detailed_table(results, a), None) for a in ("calql", "pex", "famo2o", "iql")},
     "online-ratio": online_ratio,
     "trajectory": trajectory,
     "temperature": temperature,
@@ -49,9 +44,7 @@ def render(name: str, paths: Sequence[Path], out: Path) -> str:
         The table for a terminal.
     """
     if name not in PAPER:
-        near = difflib.get_close_matches(name, PAPER, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise DataError(f"the paper has no {name!r} here{hint}; there are {', '.join(PAPER)}")
+        raise DataError(f"the paper has no {name!r} here{near(name, PAPER)}; there are {', '.join(PAPER)}")
     runs = read_runs(paths)
     table, figure = PAPER[name](gather(runs))
     content = {path: text.encode() for path, text in table.files().items()}

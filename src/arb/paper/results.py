@@ -13,11 +13,11 @@ import numpy as np
 from arb.algorithms import agent_label
 from arb.errors import DataError
 from arb.paper.claims import by_default, verdicts
+from arb.progress import count
 from arb.report import paired
 from arb.report.baseline import Comparison, comparisons, paired_tables
 from arb.report.cells import Results, Seeds, gather
 from arb.report.comparison import episodes_of, score_table, steps_of
-from arb.report.counting import count
 from arb.report.figures import drawing, learning_curves, online_share, themed
 from arb.report.page import write_files
 from arb.report.record import Record
@@ -86,9 +86,7 @@ def _plain(table: Table) -> str:
     return table.markdown().partition("\n\n")[2].rstrip()
 
 
-# ---- the answer -----------------------------------------------------------------------------------------------------
-
-
+# ---- the answer ------------------------------------------------------------------------------------------------------
 def _found(campaigns: Iterable[Campaign], baseline: str = "naive") -> Iterator[tuple[Campaign, Comparison]]:
     for campaign in campaigns:
         for one in comparisons(campaign.results, baseline):
@@ -182,9 +180,7 @@ def _at_the_end(cells: Sequence[Seeds], figure: str) -> float | None:
     return float(np.mean(ends)) if ends else None
 
 
-# ---- one campaign ---------------------------------------------------------------------------------------------------
-
-
+# ---- one campaign ----------------------------------------------------------------------------------------------------
 def _campaign(campaign: Campaign, figures: Sequence[str]) -> str:
     results = campaign.results
     parts = [f"## Archive `{campaign.name}`"]
@@ -214,9 +210,7 @@ def _figures(campaign: Campaign, stem: str) -> Iterator[tuple[str, bytes]]:
                     yield f"{name}-online-share{ending}", drawing(online_share(results, agent))
 
 
-# ---- how it was done ------------------------------------------------------------------------------------------------
-
-
+# ---- how it was done -------------------------------------------------------------------------------------------------
 def _scope(campaigns: Sequence[Campaign]) -> str:
     runs = [run for campaign in campaigns for run in campaign.runs]
     tasks = {(campaign.name, run.task) for campaign in campaigns for run in campaign.runs}

@@ -13,7 +13,7 @@ from arb.report.comparison import counted_seeds, entry, steps_of
 from arb.report.tables import Entry, Table, with_best
 
 Contradictions = Mapping[tuple[str, str, str], published.Contradiction]
-Row = tuple[tuple[str, ...], tuple[Entry, ...]]
+TableRow = tuple[tuple[str, ...], tuple[Entry, ...]]
 SETTINGS = {"replay.clip": [-12.0, 7.0], "replay.level": "trajectory"}
 TEMPERATURES = {"calql": 5.0, "pex": 0.5, "famo2o": 0.5}
 
@@ -47,12 +47,10 @@ def about_ours(cells: Iterable[Seeds | None]) -> str:
     return f"Ours: {seeds} (in parentheses) of {steps_of(found)}, last evaluation; {theirs}."
 
 
-# ---- one algorithm --------------------------------------------------------------------------------------------------
-
-
+# ---- one algorithm ---------------------------------------------------------------------------------------------------
 def detailed_table(results: Results, agent: str) -> Table:
     """Every task of the paper with one algorithm."""
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     used: list[Seeds | None] = []
     for group, tasks in published.tasks().items():
         cells = {(task, s): ours(results, agent, task, s) for task in tasks for s in STRATEGIES}
@@ -95,7 +93,7 @@ def _printed_average(agent: str, group: str) -> tuple[Entry, ...]:
     return with_best(entries)
 
 
-def _own_row(task: str, cells: Sequence[Seeds | None]) -> list[Row]:
+def _own_row(task: str, cells: Sequence[Seeds | None]) -> list[TableRow]:
     """Our numbers for a task; no row where there are none."""
     entries = [replace(entry(cell.values("last")), digits=2) if cell else Entry() for cell in cells]
     return [((task, "ours"), with_best(entries))] if any(cells) else []
@@ -123,12 +121,10 @@ def _of(contradictions: Contradictions, agent: str) -> list[tuple[tuple[str, str
     return [(key, found) for key, found in contradictions.items() if key[0] == agent]
 
 
-# ---- the summary ----------------------------------------------------------------------------------------------------
-
-
+# ---- the summary -----------------------------------------------------------------------------------------------------
 def summary_table(results: Results) -> Table:
     """The paper's main table: means over groups of tasks."""
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     notes: list[str] = []
     used: list[Seeds | None] = []
     for group, title in published.GROUPS.items():

@@ -83,8 +83,6 @@ class Policy:
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
-
-
 class Scaling(Protocol):
     """How observations are standardised: None where they are not."""
 
@@ -141,8 +139,6 @@ def _obs_size(actor: Actor) -> int:
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
-
-
 def load_policy(folder: str | Path, which: Which = "last") -> Policy:
     """A policy of a run.
 

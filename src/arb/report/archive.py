@@ -13,7 +13,8 @@ import numpy as np
 
 from arb.errors import DataError
 from arb.files import refuse_file, whole
-from arb.report.record import Record, scores_of, to_line
+from arb.report.lines import to_line
+from arb.report.record import Record, scores_of
 from arb.report.runs import ARCHIVE, read_archive, read_runs
 
 

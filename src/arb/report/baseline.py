@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.algorithms import agent_label
+from arb.progress import count
 from arb.report import paired
 from arb.report.cells import MEASURES, PRIMARY, Results, Seeds, gather
-from arb.report.counting import count
 from arb.report.record import Record
 from arb.report.runs import read_runs
 from arb.report.statistics import CONFIDENCE, Estimate
@@ -86,9 +86,7 @@ def _paired(cell: Seeds, base: Mapping[str, Record]) -> tuple[tuple[Record, Reco
     return tuple((run, base[_start(run)]) for run in sorted(cell.runs, key=lambda run: run.seed) if _start(run) in base)
 
 
-# ---- tables ---------------------------------------------------------------------------------------------------------
-
-
+# ---- tables ----------------------------------------------------------------------------------------------------------
 def verdict(differences: Sequence[Floats], corrected: float | None, margin: float | None = paired.MARGIN) -> str:
     """What may be said: a corrected p-value below 5%, an interval within the margin, or nothing."""
     found = paired.t_interval(differences)
@@ -188,9 +186,7 @@ def paired_tables(results: Results) -> list[Table]:
     return made
 
 
-# ---- which comparisons need more seeds ------------------------------------------------------------------------------
-
-
+# ---- which comparisons need more seeds -------------------------------------------------------------------------------
 class Undecided(NamedTuple):
     """A cell that needs more seeds."""
 

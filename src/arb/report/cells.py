@@ -13,7 +13,7 @@ from arb.algorithms import AGENTS
 from arb.report import statistics
 from arb.report.record import Record
 from arb.report.runs import Records
-from arb.runfolder import scores_of
+from arb.runfolder import result_of
 from arb.strategies import STRATEGIES, strategy_label
 
 Floats = NDArray[np.float64]
@@ -83,9 +83,7 @@ def _aligned(series: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
     return steps, np.array([values[np.searchsorted(own, steps)] for own, values in series])
 
 
-# ---- one number per run ---------------------------------------------------------------------------------------------
-
-
+# ---- one number per run ----------------------------------------------------------------------------------------------
 class Measure(NamedTuple):
     """One number of a finished run."""
 
@@ -106,7 +104,7 @@ def _pretrained(run: Record) -> float | None:
 
 
 def _drop(run: Record) -> float | None:
-    found = scores_of(run.curves)
+    found = result_of(run.curves)
     return None if found is None else found.drop
 
 
@@ -153,9 +151,7 @@ PRIMARY = "area"
 """Single evaluations swing; the whole curve does so less. Comparisons are decided by it, aggregates made of it."""
 
 
-# ---- telling runs apart ---------------------------------------------------------------------------------------------
-
-
+# ---- telling runs apart ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Results:
     """All cells of some runs, in the order in which they are shown."""

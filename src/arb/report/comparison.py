@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.algorithms import agent_label
+from arb.progress import count
 from arb.report import statistics
 from arb.report.baseline import paired_tables
 from arb.report.cells import MEASURES, PRIMARY, Results, Seeds
-from arb.report.counting import count
 from arb.report.statistics import Estimate
 from arb.report.tables import Entry, Table, with_best
 
@@ -94,9 +94,7 @@ def steps_of(cells: Iterable[Seeds]) -> str:
     return " or ".join(f"{offline} updates offline and {online} steps online" for offline, online in sorted(plans))
 
 
-# ---- over tasks -----------------------------------------------------------------------------------------------------
-
-
+# ---- over tasks ------------------------------------------------------------------------------------------------------
 class Aggregate(NamedTuple):
     """A statistic over all runs of a group."""
 

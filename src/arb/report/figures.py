@@ -15,7 +15,7 @@ from arb.files import whole
 from arb.report import statistics
 from arb.report.cells import Results, Seeds, gather
 from arb.report.comparison import Group
-from arb.report.palette import colours, dashes
+from arb.report.looks import looks
 from arb.report.runs import read_runs
 
 PALE = "#868e96"
@@ -74,9 +74,8 @@ def figures(results: Results, together: Sequence[Group]) -> Iterator[tuple[str, 
 
 def styles(results: Results) -> dict[str, dict[str, Any]]:
     """Colour and line style per variant."""
-    strategies = {cell.variant: cell.strategy for cell in results.cells}
-    colour, dash = colours(strategies), dashes(strategies)
-    return {name: {"color": colour[name], "linestyle": _line(dash[name])} for name in strategies}
+    found = looks({cell.variant: cell.strategy for cell in results.cells})
+    return {name: {"color": colour, "linestyle": _line(dash)} for name, (colour, dash) in found.items()}
 
 
 def _line(dash: str) -> Any:
@@ -125,9 +124,7 @@ def run_picture(folder: Path, path: Path) -> None:
         figure.savefig(unfinished, dpi=130)
 
 
-# ---- panels ---------------------------------------------------------------------------------------------------------
-
-
+# ---- panels ----------------------------------------------------------------------------------------------------------
 def _score_panel(axes: Any, cells: Sequence[Seeds], style: Mapping[str, Any]) -> None:
     """Score over both phases; of a single run the middle half of its episodes, of several their standard deviation."""
     for cell in cells:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from arb.errors import DataError
 from arb.files import refuse_file, whole
+from arb.progress import count
 from arb.report.cells import Results, gather
 from arb.report.comparison import Group, groups, tables
-from arb.report.counting import count
 from arb.report.figures import figures, rendered, themed
+from arb.report.looks import curves
 from arb.report.page_data import embedded, page_data
 from arb.report.runs import Records, read_runs
-from arb.report.sparks import curves
 from arb.report.tables import Table
 
 _LIST = "files.json"

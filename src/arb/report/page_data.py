@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arb.algorithms import agent_label
+from arb.progress import count
 from arb.report import statistics
 from arb.report.cells import MEASURES, Results, Seeds
 from arb.report.comparison import Group
-from arb.report.counting import count
 from arb.report.figures import profile_thresholds
-from arb.report.palette import colours, dashes
+from arb.report.looks import looks
 from arb.report.record import Record
 from arb.report.tables import Entry, Table
 
@@ -28,7 +28,7 @@ DIAGNOSTICS = {
     "drawn_online_share": ("Drawn online share", "The same, counted over the batches that were drawn.", True),
     "effective_share": (
         "Effective share",
-        "Effective sample size 1/Σp² divided by the number of rows: 1 if sampling is uniform.",
+        "Effective sample size 1/Σp² per row: 1 if sampling is uniform.",
         True,
     ),
     "entropy": ("Entropy", "Of the sampling distribution, relative to a uniform one: 1 if sampling is uniform.", True),
@@ -38,11 +38,7 @@ DIAGNOSTICS = {
     "temperature": ("Temperature", "ARB: the temperature λ in use; where it sets itself, as solved.", False),
     "replay_volume": ("Replay volume", "Draws per effective row since the last refresh.", False),
     "age": ("Age", "The expected age of a drawn row, in insertions.", False),
-    "collected_return": (
-        "Collected return",
-        "Mean raw return of the episodes that ended in a chunk of collecting.",
-        False,
-    ),
+    "collected_return": ("Collected return", "Mean raw return of the episodes that ended while collecting.", False),
     "ratio_loss": ("Ratio loss", "BERB: the loss of the learned density ratio.", False),
     "online_priority": ("Online priority", "BERB: the mean priority of online rows.", False),
 }
@@ -57,13 +53,11 @@ MEANINGS = {
 
 def page_data(results: Results, together: Sequence[Group], tables: Sequence[Table]) -> dict[str, Any]:
     """Everything the page needs."""
-    strategies = {cell.variant: cell.strategy for cell in results.cells}
-    colour, dash = colours(strategies), dashes(strategies)
-    variants = [{"name": name, "colour": colour[name], "dash": dash[name]} for name in results.variants()]
+    look = looks({cell.variant: cell.strategy for cell in results.cells})
     return {
         "subtitle": _subtitle(results),
         "facts": _facts(results),
-        "variants": variants,
+        "variants": [{"name": v, "colour": look[v][0], "dash": look[v][1]} for v in results.variants()],
         "agents": [{"id": a, "name": agent_label(a), "tasks": results.tasks(a)} for a in results.agents()],
         "measures": [
             {"id": name, "title": kind.title}
@@ -146,7 +140,7 @@ def _cell(cell: Seeds) -> dict[str, Any]:
     for name in ("online_rows", *DIAGNOSTICS):
         found = cell.metric(f"replay.{name}")
         if found:
-            chosen = np.unique(np.linspace(0, len(found[0]) - 1, MOST_POINTS).round().astype(int))
+            chosen = statistics.spaced(len(found[0]), MOST_POINTS)
             metrics[name] = _banded(found[0][chosen], found[1][:, chosen])
     return {
         "task": cell.task, "agent": cell.agent, "variant": cell.variant, "strategy": cell.strategy, "unit": cell.unit,

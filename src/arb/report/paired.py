@@ -7,29 +7,16 @@ intervals of a handful of seeds are too narrow; the stratified bootstrap stands 
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from functools import lru_cache
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
 
-from arb.report.statistics import CONFIDENCE, RESAMPLES, Estimate, Scores, has_interval, interval, resampled
+from arb.report.statistics import CONFIDENCE, RESAMPLES, ByTask, Estimate, has_interval, interval, resampled
 
 Floats = NDArray[np.float64]
 Key = TypeVar("Key", bound=Hashable)
-
-
-# ---- Student's distribution -----------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=256)
-def _angles(freedom: float) -> tuple[Floats, Floats]:
-    """Angles, and P(|T| ≤ √ν·tan(angle)) each: if T = √ν·tan θ, the density of θ is proportional to cos^(ν-1) θ."""
-    widest = min(math.pi / 2, 40.0 / math.sqrt(freedom))  # beyond that there is no mass that a float could hold
-    angle = np.linspace(0.0, widest, 4_001)
-    density = np.cos(angle) ** (freedom - 1.0)
-    inside = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
-    return angle, inside / inside[-1]
 
 
 def within(t: float, freedom: float) -> float:
@@ -38,7 +25,7 @@ def within(t: float, freedom: float) -> float:
     >>> round(within(1.0, 1), 6)
     0.5
     """
-    return float(np.interp(math.atan(abs(t) / math.sqrt(freedom)), *_angles(freedom)))
+    return float(2.0 * stdtr(freedom, abs(t)) - 1.0)
 
 
 def critical(confidence: float, freedom: float) -> float:
@@ -47,13 +34,10 @@ def critical(confidence: float, freedom: float) -> float:
     >>> round(critical(0.95, 1), 2), round(critical(0.95, 10), 3)
     (12.71, 2.228)
     """
-    angle, inside = _angles(freedom)
-    return math.sqrt(freedom) * math.tan(float(np.interp(confidence, inside, angle)))
+    return float(stdtrit(freedom, (1.0 + confidence) / 2.0))
 
 
-# ---- one comparison -------------------------------------------------------------------------------------------------
-
-
+# ---- one comparison --------------------------------------------------------------------------------------------------
 class Spread(NamedTuple):
     """What a t-interval is made of."""
 
@@ -63,7 +47,7 @@ class Spread(NamedTuple):
     freedom: float
 
 
-def mean_of(differences: Scores) -> float:
+def mean_of(differences: ByTask) -> float:
     """The mean over tasks of the mean over seeds.
 
     >>> mean_of([np.array([1.0, 3.0]), np.array([10.0])])
@@ -72,7 +56,7 @@ def mean_of(differences: Scores) -> float:
     return float(np.mean([values.mean() for values in differences]))
 
 
-def spread_of(differences: Scores) -> Spread | None:
+def spread_of(differences: ByTask) -> Spread | None:
     """Mean, standard error and degrees of freedom; None where a task has one seed, or where nothing varies at all.
 
     The variance of the mean over K tasks is Σ sₖ²/nₖ / K²; its degrees of freedom follow Satterthwaite.
@@ -86,7 +70,7 @@ def spread_of(differences: Scores) -> Spread | None:
     return Spread(mean_of(differences), math.sqrt(parts.sum()) / len(differences), float(freedom))
 
 
-def t_interval(differences: Scores, confidence: float = CONFIDENCE) -> Estimate:
+def t_interval(differences: ByTask, confidence: float = CONFIDENCE) -> Estimate:
     """The mean difference with Student's interval: right with few seeds where differences are about normal."""
     found = spread_of(differences)
     if found is None:
@@ -95,13 +79,13 @@ def t_interval(differences: Scores, confidence: float = CONFIDENCE) -> Estimate:
     return Estimate(found.mean, found.mean - reach, found.mean + reach)
 
 
-def p_value(differences: Scores) -> float | None:
+def p_value(differences: ByTask) -> float | None:
     """Of Student's two-sided test that the mean difference is zero; None where there is no interval."""
     found = spread_of(differences)
     return None if found is None else 1.0 - within(found.mean / found.error, found.freedom)
 
 
-def bootstrap(differences: Scores, *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+def bootstrap(differences: ByTask, *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
     """The mean difference with the percentile interval of the stratified bootstrap over pairs of task and seed."""
     if not has_interval(differences):
         return Estimate(mean_of(differences), None, None)
@@ -110,7 +94,7 @@ def bootstrap(differences: Scores, *, seed: int = 0, resamples: int = RESAMPLES)
     return Estimate(mean_of(differences), float(low), float(high))
 
 
-def improved(differences: Scores, *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+def improved(differences: ByTask, *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
     """The probability of improvement over pairs: the share of seeds with a positive difference, averaged over tasks.
 
     Ties count half. The interval is that of the stratified bootstrap over pairs.
@@ -138,8 +122,7 @@ def holm(values: Mapping[Key, float | None]) -> dict[Key, float | None]:
     return found
 
 
-# ---- when to stop ---------------------------------------------------------------------------------------------------
-
+# ---- when to stop ----------------------------------------------------------------------------------------------------
 LOOKS = (3, 5, 8, 12)
 """Numbers of seeds at which the question is asked; between them nothing is decided."""
 MARGIN = 5.0
@@ -158,7 +141,7 @@ class Decision(NamedTuple):
 
 
 def decide(
-    differences: Scores,
+    differences: ByTask,
     *,
     looks: Sequence[int] = LOOKS,
     margin: float | None = MARGIN,

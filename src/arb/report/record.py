@@ -4,9 +4,8 @@ What stands in files may be damaged, or made by someone else. Text loses everyth
 obey, numbers have bounds, and whatever does not fit is a `DataError` for this run alone.
 """
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,14 +20,8 @@ Floats = NDArray[np.float64]
 Status = Literal["done", "unfinished", "failed", "missing"]
 """A run that cannot be read counts as failed."""
 
-FORMAT = 1
-"""Of a line in an archive."""
 LARGEST = 1e12
 """No score, return or step is beyond it; sums and squares of such numbers are finite."""
-DIGITS = 6
-"""Significant digits of what an archive keeps of a return."""
-MOST_POINTS = 200
-"""Points that an archive keeps of a replay figure, evenly spaced, the last among them."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +74,7 @@ class Record:
         return sum(seconds.values()) / 60.0 if isinstance(seconds, Mapping) and seconds else None
 
 
-# ---- what may stand in a file ---------------------------------------------------------------------------------------
-
-
+# ---- what may stand in a file ----------------------------------------------------------------------------------------
 def tame(value: Any, most: int = 300) -> str:
     r"""Text on one line, without control characters, lone surrogates or marks that change the direction of writing.
 
@@ -123,34 +114,12 @@ def number(value: Any, name: str) -> float:
     return found
 
 
-def _figures(values: Floats) -> Floats:
+def figures(values: Floats) -> Floats:
     """A column of a replay figure; what is infinite or enormous becomes a gap."""
     return np.where(np.abs(values) <= LARGEST, values, math.nan)
 
 
-def _column(values: Any, name: str) -> Floats:
-    """A column of a replay figure, from a list of numbers and gaps."""
-    if not isinstance(values, Sequence) or isinstance(values, str):
-        raise DataError(f"{name} is no list of numbers")
-    try:
-        found = np.array([math.nan if value is None else float(value) for value in values], float)
-    except (TypeError, ValueError, OverflowError):
-        raise DataError(f"{name} has a value that is no number") from None
-    return _figures(found)
-
-
-def _steps(values: Any, name: str) -> Floats:
-    if not isinstance(values, Sequence) or isinstance(values, str):
-        raise DataError(f"{name} has no list of steps")
-    steps = np.array([number(value, f"a step of {name}") for value in values], float)
-    if len(steps) == 0 or np.any(steps != np.floor(steps)) or np.any(steps < 0) or np.any(np.diff(steps) <= 0):
-        raise DataError(f"the steps of {name} are no rising whole numbers")
-    return steps
-
-
-# ---- from values to a record ----------------------------------------------------------------------------------------
-
-
+# ---- from values to a record -----------------------------------------------------------------------------------------
 def described(place: str, values: Any) -> Record:
     """The part of a record that config.json holds."""
     if not isinstance(values, Mapping) or not isinstance(values.get("config"), Mapping):
@@ -203,13 +172,13 @@ def from_folder(path: Path) -> Record:
     values = {name: getattr(said, name) for name in ("config", "env", "reference", "data", "versions")}
     record = described(tame(path, 1000), {**values, "machine": folder.machine()})
     metrics = {
-        phase: {name: _figures(v) for name, v in columns.items() if name == "step" or name.startswith("replay.")}
+        phase: {name: figures(v) for name, v in columns.items() if name == "step" or name.startswith("replay.")}
         for phase, columns in folder.metrics().items()
     }
-    curves = {phase: _bounded(curve) for phase, curve in folder.curves().items()}
+    curves = {phase: bounded(curve) for phase, curve in folder.curves().items()}
     status: Status = "done" if folder.done else "failed" if folder.failure else "unfinished"
     reason = "" if folder.done else tame(folder.failure) or _progress(record.config, curves, metrics)
-    return _judged(replace(record, status=status, reason=reason, curves=curves, metrics=metrics))
+    return judged(replace(record, status=status, reason=reason, curves=curves, metrics=metrics))
 
 
 def _progress(config: Mapping[str, Any], curves: Mapping[str, Curve], metrics: Mapping[str, Any]) -> str:
@@ -222,7 +191,7 @@ def _progress(config: Mapping[str, Any], curves: Mapping[str, Curve], metrics: M
     return "nothing done yet"
 
 
-def _judged(record: Record) -> Record:
+def judged(record: Record) -> Record:
     """A run that says it is done and has no online evaluation is not."""
     online = record.curves.get("online")
     if record.status == "done" and (online is None or not any(online.steps > 0)):
@@ -230,110 +199,8 @@ def _judged(record: Record) -> Record:
     return record
 
 
-# ---- archives: one line per run -------------------------------------------------------------------------------------
-
-
-def to_line(record: Record, name: str) -> str:
-    """A run as one line of an archive: the same bytes every time."""
-    values = {
-        "arb": FORMAT, "run": name, "status": record.status, "reason": record.reason, "config": record.config,
-        "env": record.env, "reference": record.reference, "data": record.data, "versions": record.versions,
-        "machine": record.machine,
-        "evaluations": {phase: _packed_curve(curve) for phase, curve in record.curves.items()},
-        "metrics": {phase: found for phase, columns in record.metrics.items() if (found := _packed_metrics(columns))},
-    }  # fmt: skip
-    return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def _packed_curve(curve: Curve) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "step": [int(step) for step in curve.steps],
-        "return": [[_rounded(value, DIGITS) for value in values] for values in curve.returns],
-    }
-    if curve.successes is not None:
-        found["success"] = [[_rounded(value, 3) for value in values] for values in curve.successes]
-    return found
-
-
-def _packed_metrics(columns: Mapping[str, Floats]) -> dict[str, Any]:
-    """The replay figures that have a number."""
-    kept = {
-        name: values for name, values in columns.items() if name.startswith("replay.") and np.isfinite(values).any()
-    }
-    if not kept:
-        return {}
-    chosen = np.unique(np.linspace(0, len(columns["step"]) - 1, MOST_POINTS).round().astype(int))
-    found = {name: [_rounded(value, 4) for value in values[chosen]] for name, values in kept.items()}
-    return {"step": [int(step) for step in columns["step"][chosen]], **found}
-
-
-def _rounded(value: float, digits: int) -> float | int | None:
-    if not math.isfinite(value):
-        return None
-    short = float(f"{value:.{digits}g}")
-    return int(short) if short == int(short) else short
-
-
-def from_line(place: str, text: str) -> Record:
-    """A run from a line of an archive; a `DataError` says what is wrong with it."""
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise DataError(f"is not JSON: {tame(problem, 80)}") from None
-    if not isinstance(values, Mapping) or values.get("arb") != FORMAT:
-        raise DataError(f'is no run of format {FORMAT}: it lacks "arb": {FORMAT}')
-    record = described(f"{place}: {tame(values.get('run', '?'))}", values)
-    if values.get("status") not in ("done", "failed"):
-        raise DataError("status must be done or failed")
-    parts = {name: values.get(name) or {} for name in ("evaluations", "metrics")}
-    if not all(isinstance(part, Mapping) and len(part) <= 10 for part in parts.values()):
-        raise DataError("evaluations and metrics must be given by phase")
-    return _judged(
-        replace(
-            record,
-            status=values["status"],
-            reason=tame(values.get("reason") or ""),
-            curves={tame(p): _curve(part, record.reference) for p, part in parts["evaluations"].items()},
-            metrics={tame(p): _metrics(part) for p, part in parts["metrics"].items()},
-        )
-    )
-
-
-def _curve(part: Any, reference: tuple[float, float] | None) -> Curve:
-    """The evaluations of a phase from lists of steps and returns; scores follow from the returns."""
-    if not isinstance(part, Mapping):
-        raise DataError("evaluations must hold step and return")
-    steps = _steps(part.get("step"), "an evaluation")
-    found = {
-        name: _episodes(part.get(name), len(steps), name)
-        for name in ("return", "success")
-        if name == "return" or part.get(name) is not None
-    }
-    scores = tuple(scores_of(values, reference) for values in found["return"])
-    return _bounded(Curve(steps, scores, found["return"], found.get("success")))
-
-
-def _bounded(curve: Curve) -> Curve:
+def bounded(curve: Curve) -> Curve:
+    """The same curve, refused if a number in it is too large."""
     if not all(np.all(np.abs(values) <= LARGEST) for values in (*curve.scores, *curve.returns)):
         raise DataError("a score or return is too large to be one")
     return curve
-
-
-def _episodes(values: Any, evaluations: int, name: str) -> tuple[Floats, ...]:
-    if not isinstance(values, list) or len(values) != evaluations:
-        raise DataError(f"{name} must hold a list of episodes for each evaluation")
-    if not all(isinstance(episodes, list) and episodes for episodes in values):
-        raise DataError(f"{name} has an evaluation without an episode")
-    return tuple(np.array([number(value, name) for value in episodes], float) for episodes in values)
-
-
-def _metrics(part: Any) -> dict[str, Floats]:
-    """The figures of a phase, from columns by name."""
-    if not isinstance(part, Mapping) or len(part) > 1000:
-        raise DataError("metrics must hold columns by name")
-    steps = _steps(part.get("step"), "metrics")
-    columns = {tame(name): _column(values, tame(name)) for name, values in part.items() if name != "step"}
-    for name, values in columns.items():
-        if len(values) != len(steps):
-            raise DataError(f"{name} has {len(values)} values for {len(steps)} steps")
-    return {"step": steps, **columns}

@@ -7,8 +7,8 @@ from typing import Any
 
 from arb.errors import DataError
 from arb.files import read_json
-from arb.report import record as records
-from arb.report.record import Record, tame
+from arb.report.lines import from_line
+from arb.report.record import Record, described, from_folder, tame
 from arb.runfolder import RunFolder
 
 MOST_LINE = 2**24
@@ -83,7 +83,7 @@ def read_archive(path: Path) -> list[Record]:
                 if len(content) > MOST_LINE:
                     raise DataError(f"{where} is longer than {MOST_LINE // 2**20} MB: this is no archive of runs")
                 try:
-                    found.append(records.from_line(tame(path), content.decode()))
+                    found.append(from_line(tame(path), content.decode()))
                 except (DataError, UnicodeDecodeError) as problem:
                     found.append(Record(where, status="failed", reason=f"cannot be read: {_said(problem)}"))
     except OSError as problem:
@@ -107,7 +107,7 @@ def _planned(plan: Path) -> dict[Path, Mapping[str, Any]]:
         folder = cell["folder"]
         if not isinstance(folder, str) or folder != tame(folder, 1000):
             raise DataError("a folder is not a name")
-        found[plan.parent / folder] = records.described("", {"config": cell["config"]}).config
+        found[plan.parent / folder] = described("", {"config": cell["config"]}).config
     return found
 
 
@@ -117,7 +117,7 @@ def _read(folder: Path, planned: Mapping[str, Any]) -> Record:
     if not run.config_file.exists():
         return Record(tame(folder, 1000), planned, "failed", tame(run.failure))
     try:
-        return records.from_folder(folder)
+        return from_folder(folder)
     except (OSError, ValueError) as problem:
         said = _said(problem).replace(f"{folder}/", "")
         return Record(tame(folder, 1000), planned, "failed", f"cannot be read: {said}")

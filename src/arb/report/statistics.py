@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
-Scores = Sequence[Floats]
+ByTask = Sequence[Floats]
 """One array per task, one score per seed."""
 
 RESAMPLES = 5_000
@@ -60,7 +60,7 @@ def optimality_gap(values: ArrayLike, target: float = 100.0, axis: int | None = 
     return np.asarray(target - np.minimum(np.asarray(values, float), target).mean(axis), float)
 
 
-def improvement(better: Scores, worse: Scores) -> float:
+def improvement(better: ByTask, worse: ByTask) -> float:
     """The probability that a run of one scores above a run of the other on a task, averaged over tasks.
 
     Ties count half. It says how often, not by how much.
@@ -77,7 +77,7 @@ def _above(x: Floats, y: Floats) -> Floats:
     return np.asarray((pairs.mean((-2, -1)) + 1.0) / 2.0, float)
 
 
-def profile(scores: Scores, thresholds: ArrayLike) -> Floats:
+def profile(scores: ByTask, thresholds: ArrayLike) -> Floats:
     """The share of runs above each threshold: one curve, higher is better everywhere.
 
     >>> profile([np.array([1.0, 3.0])], [0.0, 2.0, 4.0])
@@ -98,10 +98,17 @@ def area(steps: ArrayLike, scores: ArrayLike) -> float:
     return float((np.diff(steps) * (scores[1:] + scores[:-1]) / 2.0).sum() / (steps[-1] - steps[0]))
 
 
-# ---- intervals ------------------------------------------------------------------------------------------------------
+def spaced(n: int, most: int) -> NDArray[np.int64]:
+    """At most so many of the numbers 0..n-1, evenly spaced, the last among them.
+
+    >>> spaced(5, 3).tolist(), spaced(2, 9).tolist()
+    ([0, 2, 4], [0, 1])
+    """
+    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
 
 
-def resampled(scores: Scores, rng: np.random.Generator, resamples: int = RESAMPLES) -> list[Floats]:
+# ---- intervals -------------------------------------------------------------------------------------------------------
+def resampled(scores: ByTask, rng: np.random.Generator, resamples: int = RESAMPLES) -> list[Floats]:
     """Seeds drawn with replacement within each task, many times: one array of resamples × seeds per task."""
     return [values[rng.integers(len(values), size=(resamples, len(values)))] for values in scores]
 
@@ -113,13 +120,13 @@ def interval(draws: ArrayLike, confidence: float = CONFIDENCE) -> tuple[Floats, 
     return np.asarray(low), np.asarray(high)
 
 
-def has_interval(*scores: Scores) -> bool:
+def has_interval(*scores: ByTask) -> bool:
     """Whether every task has at least two seeds: resampling one seed would claim that nothing varies."""
     return all(len(values) > 1 for group in scores for values in group)
 
 
 def estimate(
-    scores: Scores, statistic: Callable[..., Floats], *, seed: int = 0, resamples: int = RESAMPLES
+    scores: ByTask, statistic: Callable[..., Floats], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> Estimate:
     """A statistic of all runs together, with its stratified bootstrap interval.
 
@@ -137,7 +144,7 @@ def estimate(
     return Estimate(value, float(low), float(high))
 
 
-def estimate_improvement(better: Scores, worse: Scores, *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+def estimate_improvement(better: ByTask, worse: ByTask, *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
     """The probability of improvement with its stratified bootstrap interval; both sides are resampled."""
     value = improvement(better, worse)
     if not has_interval(better, worse):
@@ -149,7 +156,7 @@ def estimate_improvement(better: Scores, worse: Scores, *, seed: int = 0, resamp
 
 
 def profile_band(
-    scores: Scores, thresholds: ArrayLike, *, seed: int = 0, resamples: int = 1_000
+    scores: ByTask, thresholds: ArrayLike, *, seed: int = 0, resamples: int = 1_000
 ) -> tuple[Floats, Floats] | None:
     """The pointwise bootstrap band of a performance profile; None with too few seeds."""
     if not has_interval(scores):

@@ -15,8 +15,8 @@ from arb.agents.saving import load as load_agent
 from arb.agents.saving import save as save_agent
 from arb.algorithms import agent_class
 from arb.errors import DataError
-from arb.files import read_json, to_disk
-from arb.runfolder import GrowingTable, RunFolder
+from arb.files import GrowingTable, read_json, sha256_of, to_disk
+from arb.runfolder import RunFolder
 from arb.runs.config import Config, deciding_leaves
 from arb.runs.machine import Logbook
 from arb.runs.problem import Problem, describe_run
@@ -25,8 +25,6 @@ _SUMS = "sums.json"
 
 
 # ---- folders that are whole ------------------------------------------------------------------------------------------
-
-
 def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
     """Let `fill` write files into a new folder; it has its name only once all of it is on disk."""
     unfinished = folder.with_name(f"unfinished.{os.getpid()}")
@@ -34,7 +32,7 @@ def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
     unfinished.mkdir(parents=True)
     try:
         fill(unfinished)
-        sums = {path.name: _sum(path) for path in sorted(unfinished.iterdir())}
+        sums = {path.name: sha256_of(path) for path in sorted(unfinished.iterdir())}
         (unfinished / _SUMS).write_text(json.dumps(sums))
         for path in unfinished.iterdir():
             to_disk(path)
@@ -50,19 +48,12 @@ def intact(folder: Path) -> bool:
     """Whether the files of such a folder are as they were written."""
     try:
         sums = read_json(folder / _SUMS)
-        return "agent.safetensors" in sums and all(_sum(folder / name) == value for name, value in sums.items())
+        return "agent.safetensors" in sums and all(sha256_of(folder / name) == value for name, value in sums.items())
     except (OSError, ValueError, TypeError, AttributeError):
         return False
 
 
-def _sum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 # ---- checkpoints -----------------------------------------------------------------------------------------------------
-
-
 def write_checkpoint(folder: Path, number: int, fill: Callable[[Path], None], keep: int = 2) -> None:
     """Write a numbered checkpoint, and remove all but the last `keep`, and what a killed process left."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,8 +72,6 @@ def _numbered(folder: Path) -> list[Path]:
 
 
 # ---- pre-trainings ---------------------------------------------------------------------------------------------------
-
-
 class Pretrained:
     """The place of a pre-trained agent, named by everything that decides it: the strategy does not.
 

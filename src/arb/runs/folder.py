@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from arb.errors import DataError
 from arb.files import write_text
@@ -14,37 +14,6 @@ from arb.strategies import strategy_row
 
 LENGTH = "schedule.online"
 """The one setting that may grow: more steps continue a run."""
-
-
-class Result(NamedTuple):
-    """Scores of a finished run: normalised where the task has a reference, plain returns otherwise."""
-
-    folder: Path
-    pretrained: float
-    last: float
-    best: float
-    """The best evaluation after online updates. It was chosen afterwards, so it flatters."""
-    drop: float
-    """Pre-trained score minus the first one after online updates: positive if the switch cost something."""
-    success: float | None = None
-    """The share of successful episodes in the last evaluation, where the environment reports success."""
-    best_step: int = 0
-    """The online step of the policy that is exported as the best; 0 if that is the pre-trained one."""
-
-    def best_policy(self) -> str:
-        """Which of the exported policies scored most, in one line.
-
-        >>> Result(Path("x"), 40.0, 80.0, 95.0, 3.0, None, 5000).best_policy()
-        'best policy 95.0 at online step 5,000; it was chosen by these evaluations, so its true score may be lower'
-        """
-        score = max(self.best, self.pretrained)
-        place = f"at online step {self.best_step:,}" if self.best_step else "before fine-tuning"
-        return f"best policy {score:.1f} {place}; it was chosen by these evaluations, so its true score may be lower"
-
-
-def result(folder: Path) -> Result:
-    """The scores of a finished run."""
-    return Result(folder, *RunFolder(folder).scores())
 
 
 def default_folder(config: Config, preset: str) -> Path:

@@ -127,8 +127,6 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
-
-
 def refuse_too_little_memory(what: str, size: int) -> None:
     """Refuse work whose arrays will not fit into the memory that is free, before they are made.
 

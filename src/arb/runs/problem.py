@@ -3,7 +3,6 @@
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib import metadata
 from typing import Any, Self
 from zlib import crc32
 
@@ -19,6 +18,7 @@ from arb.data import Reference, fingerprint, normalised
 from arb.data.audit import joined_episodes, limits_as_terminals, serious
 from arb.data.columns import finish
 from arb.data.load import read_raw, split_columns
+from arb.data.recording import versions
 from arb.envs import flat_vector, flattened, make
 from arb.envs.rollout import ActionMap
 from arb.errors import DataError
@@ -162,24 +162,11 @@ def describe_run(config: Config, problem: Problem | None = None) -> dict[str, An
         described["data"] = {"rows": len(problem.dataset["rewards"]), "sha256": problem.data_hash}
         described["reference"] = list(problem.reference) if problem.reference else None
         described["shaping"] = problem.shaping.to_dict()
-        described["versions"] = versions()
+        described["versions"] = {"python": platform.python_version(), **versions(*_VERSIONS)}
     return described
 
 
-def versions() -> dict[str, str]:
-    """Of everything that numbers depend on."""
-    found = {"python": platform.python_version()}
-    for name in _VERSIONS:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
-
-
 # ---- does the data fit the environment? ------------------------------------------------------------------------------
-
-
 def refuse_other_observations(recorded: Any, env: str, space: gymnasium.Space[Any]) -> None:
     """Refuse observations that the environment does not give, or that no agent here can read."""
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:

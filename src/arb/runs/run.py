@@ -14,10 +14,10 @@ from arb.errors import DataError
 from arb.files import locked, refuse_file, write_text
 from arb.progress import Tell
 from arb.report.figures import run_picture
-from arb.runfolder import RunFolder
+from arb.runfolder import Result, RunFolder
 from arb.runs.checkpoint import Pretrained
 from arb.runs.config import Config
-from arb.runs.folder import Result, finished, refuse_other_data, result, write_config
+from arb.runs.folder import finished, refuse_other_data, write_config
 from arb.runs.machine import refuse_too_little_memory
 from arb.runs.problem import Problem, describe_run
 from arb.runs.stopping import stoppable
@@ -55,7 +55,7 @@ def run(
     refuse_file(place.path)
     if finished(place.path, config):
         _refuse_changed_data(place.path, config, problem)
-        return result(place.path)
+        return place.result()
     with locked(place.lock, f"another process is at work on the run in {place.path}: wait for it to end"):
         problem = problem or Problem.of(config)
         refuse_too_little_memory(f"a run on {config.task}", problem.memory)
@@ -70,7 +70,7 @@ def run(
         with stoppable() if stop is None else nullcontext(stop) as asked_to_stop:
             training.go(asked_to_stop)
         run_picture(place.path, place.picture_file)
-        found = result(place.path)
+        found = place.result()
         write_text(place.result_file, json.dumps(found._asdict() | {"folder": place.path.name}, indent=1))
         place.last_good.unlink(missing_ok=True)  # of an attempt before
         place.done_mark.touch()

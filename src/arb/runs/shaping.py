@@ -5,13 +5,13 @@ Which rule applies is in the rows of `arb.algorithms`. Scores are computed on ra
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arb.algorithms import Rule
+from arb.algorithms import ShapingRule
 from arb.data.columns import Dataset, episode_returns
 from arb.errors import DataError
 
@@ -61,14 +61,8 @@ class Shaping:
         }
         return {**lists, "scale": self.scale, "shift": self.shift}
 
-    @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        mean, std = (None if saved[name] is None else np.asarray(saved[name], np.float32) for name in ("mean", "std"))
-        return cls(mean, std, float(saved["scale"]), float(saved["shift"]))
 
-
-def fit(rule: Rule, columns: Mapping[str, Any]) -> Shaping:
+def fit(rule: ShapingRule, columns: Mapping[str, Any]) -> Shaping:
     """Fit a rule to a dataset, once and for all."""
     mean = std = None
     if rule.states and not isinstance(columns["observations"], Mapping):

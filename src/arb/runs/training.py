@@ -23,11 +23,11 @@ from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
 from arb.envs.rollout import Collector, play
 from arb.errors import DataError
-from arb.files import read_json
+from arb.files import GrowingTable, read_json
 from arb.plugins import is_plug_in
 from arb.policy.exported import FILES, Which, export_policy
 from arb.progress import Tell
-from arb.runfolder import GrowingTable, RunFolder
+from arb.runfolder import RunFolder
 from arb.runs.algorithm import Progress, finetune, pretrain
 from arb.runs.checkpoint import Pretrained, checkpoints, write_checkpoint
 from arb.runs.config import Config
@@ -46,7 +46,7 @@ class Best(NamedTuple):
 
 
 @dataclass
-class State:
+class Standing:
     """Where a run stands; everything a checkpoint holds."""
 
     phase: str
@@ -94,7 +94,7 @@ class Training:
             self._export(state.agent, "last")
         self.log.write()
 
-    def _finetune(self, state: State) -> None:
+    def _finetune(self, state: Standing) -> None:
         assert state.collector is not None
         chunks = finetune(
             state.agent,
@@ -109,7 +109,7 @@ class Training:
         )
         self._drive(state, chunks)
 
-    def pretrain(self, asked_to_stop: Callable[[], bool]) -> State:
+    def pretrain(self, asked_to_stop: Callable[[], bool]) -> Standing:
         """The first phase, unless the folder or the cache is beyond it already."""
         self._asked = asked_to_stop
         state = self._resumed() or self._started()
@@ -126,7 +126,7 @@ class Training:
             self.log.write()
             raise Interrupted("stopped; the same command continues from the last checkpoint")
 
-    def _drive(self, state: State, chunks: Iterator[Progress]) -> None:
+    def _drive(self, state: Standing, chunks: Iterator[Progress]) -> None:
         """Let a phase run: record every chunk, evaluate when due, save now and then."""
         total = getattr(self.config.schedule, state.phase)
         every, saved = self.config.evaluation.every, time.monotonic()
@@ -152,7 +152,7 @@ class Training:
                 saved = time.monotonic()
             self._chunk_began = time.monotonic()
 
-    def _evaluate(self, state: State) -> float:
+    def _evaluate(self, state: Standing) -> float:
         seed, episodes = stream(self.config.seed, "eval", state.phase, state.step), self.config.evaluation.episodes
         with self.clock.part("evaluation"):
             actor = on_host(state.agent.actor)
@@ -178,9 +178,8 @@ class Training:
             if not is_plug_in(self.config.agent):
                 raise
 
-    # ---- starting and resuming ----------------------------------------------------------------------------------
-
-    def _started(self) -> State:
+    # ---- starting and resuming -----------------------------------------------------------------------------------
+    def _started(self) -> Standing:
         for table in self.tables.values():
             table.cut(0)
         agent = self.pretrained.find(self.tables, [f"replay.{name}" for name in self.figures], self.log)
@@ -188,26 +187,26 @@ class Training:
             return self._online(agent)
         return self._offline(self.problem.new_agent(key_of(self.config.seed, "init")))
 
-    def _offline(self, agent: Any) -> State:
+    def _offline(self, agent: Any) -> Standing:
         rows = len(self.problem.dataset["rewards"])
         buffer = self.problem.new_buffer(Uniform(), rows, "pretrain")
-        return State("pretrain", 0, agent, buffer, buffer.load(self.problem.dataset).rows, None)
+        return Standing("pretrain", 0, agent, buffer, buffer.load(self.problem.dataset).rows, None)
 
-    def _online(self, agent: Any, begun: bool = False) -> State:
+    def _online(self, agent: Any, begun: bool = False) -> Standing:
         dataset, sampler = self.problem.strategy()
         rows = len(dataset["rewards"])
         buffer = self.problem.new_buffer(sampler, rows + self.config.schedule.online, "online")
         loaded = buffer.load(dataset).rows
         collector = Collector(self.problem.make_env(), stream(self.config.seed, "collect"))
         if begun:
-            return State("online", 0, agent, buffer, loaded, collector)
+            return Standing("online", 0, agent, buffer, loaded, collector)
         offline = self.folder.curves()["pretrain"]
         best = Best(float(offline.means[-1]), "pretrain", int(offline.steps[-1]))
         for which in ("pretrained", "best"):
             self._export(agent, which)
-        return State("online", 0, agent.begin_online(), buffer, loaded, collector, best)
+        return Standing("online", 0, agent.begin_online(), buffer, loaded, collector, best)
 
-    def _resumed(self) -> State | None:
+    def _resumed(self) -> Standing | None:
         for path in checkpoints(self.folder.checkpoints):
             saved = read_json(path / "state.json")
             if self._is_on_the_way(saved):
@@ -225,7 +224,7 @@ class Training:
         collect, every = self.config.schedule.collect, self.config.evaluation.every
         return length % collect == 0 and length // every > (length - collect) // every
 
-    def _restored(self, path: Path, saved: dict[str, Any]) -> State:
+    def _restored(self, path: Path, saved: dict[str, Any]) -> Standing:
         agent = load_agent(path / "agent.safetensors", self.problem.settings, agent_class(self.config.agent))
         state = self._offline(agent) if saved["phase"] == "pretrain" else self._online(agent, begun=True)
         state.step = saved["step"]
@@ -239,7 +238,7 @@ class Training:
             shutil.copyfile(path / self._best.name, self._best)
         return state
 
-    def _save(self, state: State) -> None:
+    def _save(self, state: Standing) -> None:
         def fill(folder: Path) -> None:
             save_agent(state.agent, folder / "agent.safetensors")
             state.buffer.save(folder / "buffer.npz", since=state.rows)
@@ -262,8 +261,6 @@ class Training:
 
 
 # ---- losses that are not finite --------------------------------------------------------------------------------------
-
-
 def keeping_last_good(chunks: Iterator[Progress], path: Path, settings: Any) -> Iterator[Progress]:
     """The same chunks; a `NotFiniteError` among them leaves the agent before it at a path and says what to change.
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from arb.progress import duration
-from arb.report.counting import count
+from arb.progress import count, duration
 from arb.runs.config import deciding_leaves
 from arb.sweeps.grid import Cell
 

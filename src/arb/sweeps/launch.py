@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from arb.files import locked
-from arb.progress import PHASES, Screen, described, screen
-from arb.report.counting import count
+from arb.progress import PHASES, Screen, count, described, screen
 from arb.runs.config import flat
 from arb.runs.stopping import Interrupted, stoppable
 from arb.sweeps import plan

@@ -26,8 +26,6 @@ def done(out: Path, cell: Cell) -> bool:
 
 
 # ---- folders ---------------------------------------------------------------------------------------------------------
-
-
 def placed(out: Path, cells: Iterable[Cell]) -> list[Cell]:
     """The cells with the folders that they have in this sweep.
 
@@ -134,8 +132,6 @@ def _planned(out: Path) -> dict[str, dict[str, Any]]:
 
 
 # ---- what would make every run of its kind fail ----------------------------------------------------------------------
-
-
 def refuse_hopeless(out: Path, cells: Sequence[Cell]) -> None:
     """Refuse data and environments that cannot be used, each looked at once, and data that has changed since."""
     left = [cell for cell in cells if not done(out, cell)]

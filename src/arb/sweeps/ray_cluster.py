@@ -160,8 +160,6 @@ class RayCluster:
 
 
 # ---- connecting ------------------------------------------------------------------------------------------------------
-
-
 def _connected(address: str | None) -> tuple[Any, Callable[[], None]]:
     """Ray, connected to a cluster or to one started here, and what ends that."""
     address = address or os.environ.get("RAY_ADDRESS") or None
@@ -253,8 +251,6 @@ def explained(problem: BaseException) -> str:
 
 
 # ---- what travels ----------------------------------------------------------------------------------------------------
-
-
 def plugins(config: Mapping[str, Any]) -> dict[str, bytes]:
     """The modules that a configuration names as `module:Name` and that lie below the current folder, as archives.
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arb.report.cells import gather
+from arb.report.looks import BARS, MOST_PANELS, WIDTH, curves, spark
 from arb.report.runs import read_runs
-from arb.report.sparks import BARS, MOST_PANELS, WIDTH, curves, spark
 from tests.report.folders import write_sweep
 
 

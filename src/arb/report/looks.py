@@ -1,18 +1,40 @@
-"""Curves for a terminal: one character per point."""
+"""How strategies look: colours and dashes in figures and on the page, and in a terminal bars of one character."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arb.algorithms import agent_label
 from arb.report.cells import Results, Seeds
+from arb.report.statistics import spaced
+from arb.strategies import strategy_colour
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 20
 """Points of a curve at the most."""
 MOST_PANELS = 6
 """Agents and tasks to be drawn; more than that are for the page."""
+_DASHES = ("", "6 3", "2 2", "8 3 2 3", "10 4")
+
+
+def looks(variants: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Colour and dash pattern of each variant, given its strategy; they are told apart with colour-blind eyes too.
+
+    Variants of one strategy run from dark to light. The first has a whole line, its relatives other patterns.
+    """
+    found = {}
+    for strategy in variants.values():
+        names = [name for name, own in variants.items() if own == strategy]
+        for i, name in enumerate(names):
+            colour = _lightened(strategy_colour(strategy), 0.55 * i / max(1, len(names) - 1))
+            found[name] = colour, _DASHES[i % len(_DASHES)]
+    return found
+
+
+def _lightened(colour: str, share: float) -> str:
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (255 - part) * share):02x}" for part in parts)
 
 
 def spark(values: ArrayLike, low: float, high: float) -> str:
@@ -39,7 +61,7 @@ def curves(results: Results) -> str:
 
 
 def _panel(title: str, cells: Sequence[Seeds]) -> str:
-    means = [_thinned(cell.curve["online"][1].mean(0)) for cell in cells]
+    means = [_thinned(cell.curve["online"][1]) for cell in cells]
     low, high = min(map(np.min, means)), max(map(np.max, means))
     steps = cells[0].curve["online"][0][-1]
     name = max(len(cell.variant) for cell in cells)
@@ -49,14 +71,12 @@ def _panel(title: str, cells: Sequence[Seeds]) -> str:
         line = f"  {cell.variant:<{name}}  {spark(mean, low, high):<{width}}  {mean[-1]:9.1f}"
         shares = cell.metric("replay.online_share")
         if shares:
-            share = _thinned(shares[1].mean(0))
+            share = _thinned(shares[1])
             line += f"   {spark(share, 0.0, 1.0):<{WIDTH}} {share[-1]:4.0%}"
         lines.append(line)
     return "\n".join(lines) + "\n"
 
 
-def _thinned(values: ArrayLike) -> NDArray[np.float64]:
-    """At most `WIDTH` of the values, evenly spaced, the last among them."""
-    curve = np.asarray(values, float)
-    chosen = np.unique(np.linspace(0, len(curve) - 1, min(len(curve), WIDTH)).round().astype(int))
-    return np.asarray(curve[chosen])
+def _thinned(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean over seeds, at so many points as there is room for."""
+    return np.asarray(values.mean(0)[spaced(values.shape[1], WIDTH)])
