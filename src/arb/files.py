@@ -142,7 +142,7 @@ def digest(header: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) ->
     for name, value in sorted(flattened(parts).items()):
         array = np.asarray(value)
         found.update(f"{name}:{array.dtype.str}{array.shape}".encode())
-        found.update(array if array.flags.c_contiguous else array.tobytes())
+        found.update(np.ascontiguousarray(array).data)
     return found.hexdigest()
 
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from arb.buffer.dataset import Array
-from arb.buffer.ledger import Ints
+from arb.buffer.ledger import Ints, State
 from arb.buffer.likelihood import (
     Likelihood,
     as_numpy,
@@ -23,7 +23,7 @@ from arb.buffer.likelihood import (
     tanh_gaussian_log_likelihood,
 )
 from arb.buffer.rows import Rows
-from arb.buffer.samplers import Sampler, State
+from arb.buffer.samplers import Sampler
 from arb.buffer.scoring import CHUNK
 from arb.errors import DataError
 from arb.files import flattened

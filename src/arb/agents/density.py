@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from arb.agents.agent import Transitions, constant, pytree
 from arb.agents.learn import NotFiniteError
 from arb.agents.nets import MLP, AdamState, adam, descend, named_arrays, with_arrays
-from arb.buffer.ledger import Ints, Ledger
-from arb.buffer.samplers import Mixed, Sampler, State
+from arb.buffer.ledger import Ints, Ledger, State
+from arb.buffer.samplers import Mixed, Sampler
 from arb.buffer.sumtree import SumTree
 from arb.errors import DataError
 

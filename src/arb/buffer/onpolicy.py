@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.buffer.alias import AliasTable
-from arb.buffer.ledger import Ints, Members
+from arb.buffer.ledger import Ints, Members, State
 from arb.buffer.onpolicyness import group_mean, log_onpolicyness
-from arb.buffer.samplers import Sampler, State
+from arb.buffer.samplers import Sampler
 from arb.buffer.temperature import Temperature, TemperatureRule, Unit, as_rows, online_bound
 from arb.errors import DataError, refuse_unknown_word
 

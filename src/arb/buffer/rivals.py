@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.ledger import Ints
-from arb.buffer.samplers import Mixed, Sampler, State
+from arb.buffer.ledger import Ints, State
+from arb.buffer.samplers import Mixed, Sampler
 from arb.errors import DataError
 
 JUDGED = 1024

@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 Rendered = Callable[["Results"], tuple["Table", "Figure | None"]]
 
 
+def _detailed(agent: str) -> Rendered:
+    return lambda results: (detailed_table(results, agent), None)
+
+
 PAPER: Mapping[str, Rendered] = {
     "main": lambda results: (summary_table(results), None),
-    **{a: lambda results, a=a: (detailed_table(results, a), None) for a in ("calql", "pex", "famo2o", "iql")},
+    **{agent: _detailed(agent) for agent in ("calql", "pex", "famo2o", "iql")},
     "online-ratio": online_ratio,
     "trajectory": trajectory,
     "temperature": temperature,

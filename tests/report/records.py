@@ -1,0 +1,42 @@
+"""Runs as plain values, for what needs no files: curves by their scores, replay figures by their columns."""
+
+import numpy as np
+
+from arb.report.cells import gather
+from arb.report.record import Record
+from arb.report.runs import Records
+from arb.runfolder import Curve
+from tests.report.folders import config_of
+
+
+def curve(scores, every=2000, successes=None):
+    """Evaluations at 0, `every`, ...: a number each, or the numbers of their episodes."""
+    each = tuple(np.atleast_1d(np.asarray(score, float)) for score in scores)
+    told = None if successes is None else tuple(np.asarray(one, float) for one in successes)
+    return Curve(every * np.arange(len(each), dtype=float), each, each, told)
+
+
+def record(online=(50.0, 60.0, 80.0), offline=(0.0, 50.0), *, reference=(0.0, 100.0), place="", **more):
+    """A finished run; `figures` are columns of metrics.csv, `leaves` settings, `every` the steps of an evaluation."""
+    given = {name: more.pop(name) for name in ("task", "agent", "strategy", "seed") if name in more}
+    config = config_of(**given, **more.pop("leaves", {}))
+    every, figures = more.pop("every", 2000), more.pop("figures", {})
+    curves = {"pretrain": curve(offline), "online": curve(online, every, more.pop("successes", None))}
+    columns = {name: np.asarray(values, float) for name, values in figures.items()}
+    steps = {"step": np.arange(1, 1 + max(map(len, columns.values()), default=1), dtype=float)}
+    named = place or "/".join(str(config[leaf]) for leaf in ("task", "agent", "replay.strategy", "seed"))
+    data, versions = more.pop("data", {"rows": 1000, "sha256": "0f"}), more.pop("versions", {"numpy": "2.0"})
+    status, reason = more.pop("status", "done"), more.pop("reason", "")
+    assert not more, more
+    held = {phase: one for phase, one in curves.items() if len(one.steps)}
+    about = (named, config, status, reason, "Env-v0", reference, data, versions, {})
+    return Record(*about, held, {"online": {**steps, **columns}})
+
+
+def flat(score, **more):
+    """A run that scores the same at every evaluation, so that all its measures are known at sight."""
+    return record((score, score, score), **more)
+
+
+def results(*runs):
+    return gather(Records((), tuple(runs)))
