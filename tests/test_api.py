@@ -1,0 +1,83 @@
+"""The five functions that do what the commands do, on one tiny run: nothing is trained twice."""
+
+import json
+
+import numpy as np
+import pytest
+
+import arb
+from tests.runs.tiny import NETWORKS, SMALL
+
+SETTINGS = {**SMALL, **NETWORKS["iql"], "schedule.pretrain": 20, "schedule.online": 20, "evaluation.every": 20}
+del SETTINGS["replay.keep"]  # naive replay does not read it
+PLACE = "bundled-pendulum-random/iql/naive/seed-0"
+"""Where a grid keeps this run."""
+
+
+@pytest.fixture(autouse=True)
+def one_format(monkeypatch):
+    """Figures take most of the time of a report."""
+    monkeypatch.setattr("arb.report.figures.FORMATS", {"svg": {"Date": None, "Creator": None}})
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("api") / "grid"
+    result = arb.run(strategy="naive", preset="smoke", settings=SETTINGS, out=folder / PLACE)
+    assert result.folder == folder / PLACE
+    assert np.isfinite([result.pretrained, result.last, result.best, result.drop]).all()
+    return folder
+
+
+def test_a_run_is_a_folder_and_a_finished_one_is_returned(out):
+    said = json.loads((out / PLACE / "config.json").read_text())["config"]
+    assert (said["replay.strategy"], said["schedule.online"], said["settings.hidden"]) == ("naive", 20, [8, 8])
+    before = (out / PLACE / "eval.csv").stat().st_mtime_ns
+    again = arb.run(strategy="naive", preset="smoke", settings=SETTINGS, out=str(out / PLACE))
+    assert again.folder == out / PLACE
+    assert (out / PLACE / "eval.csv").stat().st_mtime_ns == before
+
+
+def test_another_run_does_not_go_into_the_same_folder(out):
+    with pytest.raises(arb.DataError, match=r"seed = 0, not 1"):
+        arb.run(strategy="naive", seed=1, preset="smoke", settings=SETTINGS, out=out / PLACE)
+
+
+def test_a_policy_acts_on_observations_of_the_environment(out):
+    for which in ("last", "best", "pretrained"):
+        policy = arb.load(out / PLACE, which)
+        assert policy(np.array([1.0, 0.0, 0.0])).shape == (1,)
+        assert np.abs(policy(np.random.default_rng(0).normal(size=(50, 3)))).max() <= 2.0
+    with pytest.raises(arb.DataError, match="no policy 'newest'"):
+        arb.load(out / PLACE, "newest")
+
+
+def test_a_report_is_a_page_and_a_table(out, tmp_path):
+    report = arb.report(out, out=tmp_path / "report", title="Pendulum & co")
+    assert "Naive" in report.text
+    assert report.page == tmp_path / "report" / "index.html"
+    assert "<title>Pendulum &amp; co</title>" in report.page.read_text()
+    assert all(path.is_file() for path in report.files)
+
+
+def test_a_sweep_skips_what_is_finished(out):
+    settings = {name: [value] for name, value in SETTINGS.items()}
+    outcome = arb.sweep(strategies=["naive"], seeds=[0], preset="smoke", settings=settings, out=out, workers=1)
+    assert (outcome.done, outcome.skipped, outcome.failed) == ([], [PLACE], {})
+    planned = json.loads((out / "plan.json").read_text())["cells"]
+    assert [cell["folder"] for cell in planned] == [PLACE]
+
+
+def test_a_comparison_reports_on_its_runs(out):
+    report = arb.compare(strategies=["naive"], seeds=[0], preset="smoke", settings=SETTINGS, out=out, workers=1)
+    assert report.page == out / "report" / "index.html"
+    assert "The run is finished." in report.text
+
+
+def test_mistakes_are_refused_before_anything_is_written(tmp_path):
+    for wrong, said in (({"strategy": "abr"}, "did you mean 'arb'"), ({"agent": "iqn"}, "did you mean 'iql'"),
+                        ({"preset": "tiny"}, "no preset"), ({"settings": {"schedule.onlin": 5}}, "no setting"),
+                        ({"task": "hoper-medium-v2"}, "did you mean hopper")):  # fmt: skip
+        with pytest.raises(arb.DataError, match=said):
+            arb.run(**wrong, out=tmp_path / "run")
+    assert not (tmp_path / "run" / "config.json").exists()
