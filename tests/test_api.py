@@ -8,7 +8,7 @@ import pytest
 import arb
 from tests.runs.tiny import NETWORKS, SMALL
 
-SETTINGS = {**SMALL, **NETWORKS["iql"], "schedule.pretrain": 20, "schedule.online": 20, "evaluation.every": 20}
+SETTINGS = SMALL | NETWORKS["iql"] | {"schedule.pretrain": 1, "schedule.updates": 1, "schedule.online": 20}
 del SETTINGS["replay.keep"]  # naive replay does not read it
 PLACE = "bundled-pendulum-random/iql/naive/seed-0"
 """Where a grid keeps this run."""
