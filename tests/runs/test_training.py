@@ -401,7 +401,7 @@ def test_the_command_repeats_a_serious_fault_and_says_which_policy_is_best(place
     (warning,) = (line for line in said.splitlines() if line.startswith("warning: "))
     assert "40" in warning
     assert "arb data audit" in warning
-    scores = RunFolder(out).scores()
+    scores = RunFolder(out).result()
     best = max(scores.best, scores.pretrained)
     place_of_best = f"at online step {scores.best_step}" if scores.best_step else "before fine-tuning"
     (line,) = (line for line in said.splitlines() if line.startswith("best policy"))
