@@ -4,9 +4,11 @@ import contextlib
 import importlib.util
 import re
 import shlex
+import types
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -22,12 +24,27 @@ def examples() -> list[tuple[str, str]]:
     return found
 
 
+def leave_policies(folder: Path) -> None:
+    """What a finished run leaves for whoever only plays its policies."""
+    from arb.policy.actors import Gaussian
+    from arb.policy.exported import FILES, export_policy
+    from arb.policy.networks import MLP
+
+    net = MLP((np.ones((3, 1), np.float32),), (np.zeros(1, np.float32),))
+    scaling = types.SimpleNamespace(mean=None, std=None)
+    actions = types.SimpleNamespace(discrete=False, middle=np.zeros(1, np.float32), half=np.ones(1, np.float32))
+    for which in FILES:
+        export_policy(Gaussian(net, np.zeros(1, np.float32)), scaling, actions, folder, which)
+
+
 @pytest.mark.parametrize(("name", "code"), examples(), ids=[name for name, _ in examples()])
 def test_example_runs(name, code, tmp_path, monkeypatch):
     for framework in ("torch", "jax", "gymnasium", "h5py", "stable_baselines3"):
         if re.search(rf"^(import|from) {framework}\b", code, re.MULTILINE):
             pytest.importorskip(framework)
     monkeypatch.chdir(tmp_path)
+    if "load_policy(" in code and "export_policy(" not in code:
+        leave_policies(tmp_path / "runs" / "first")
     with warnings.catch_warnings():
         for host in ("torchrl", "d3rlpy"):
             if re.search(rf"^(import|from) {host}\b", code, re.MULTILINE):
@@ -37,8 +54,6 @@ def test_example_runs(name, code, tmp_path, monkeypatch):
 
 
 def test_the_readme_s_lines_run():
-    import numpy as np
-
     import arb
 
     (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
@@ -188,8 +203,6 @@ def defined(section: str) -> list[str]:
 
 
 def test_every_replay_figure_is_defined_once():
-    import numpy as np
-
     import arb
     from arb.strategies import FIGURES, STRATEGIES
 
@@ -205,8 +218,6 @@ def test_every_replay_figure_is_defined_once():
 
 def test_every_figure_of_an_update_is_defined_once():
     jax = pytest.importorskip("jax")
-    import numpy as np
-
     import arb
     from arb.algorithms import AGENTS, agent_class, settings_class
 
