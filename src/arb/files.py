@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import os
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -155,12 +154,13 @@ def write_state(path: str | os.PathLike[str], header: Mapping[str, Any], parts: 
 
 def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Arrays]]:
     """Read what `write_state` wrote."""
-    try:
-        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            header = json.loads(file[_HEADER].tobytes())
-            return header, grouped(file)
-    except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is not a saved replay buffer, or is damaged: {error}") from None
+    with Path(path).open("rb") as opened:
+        try:
+            with np.load(opened, allow_pickle=False) as file:
+                header = json.loads(file[_HEADER].tobytes())
+                return header, grouped(file)
+        except Exception as error:  # a broken archive can make its parsers raise anything
+            raise DataError(f"{path} is not a saved replay buffer, or is damaged: {error}") from None
 
 
 class GrowingTable:

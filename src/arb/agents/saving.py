@@ -64,8 +64,9 @@ def load(path: str | Path, config: Any = None, kind: Any = None) -> Any:
         agent = with_arrays(_empty(kind, about["obs_dim"], about["action_dim"], stored, about["online"]), arrays)
     except DataError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is damaged, its arrays do not match its settings: {error}{_ANEW}") from error
+    except Exception as error:  # networks of impossible sizes can make anything raise
+        said = str(error).partition("\n")[0]
+        raise DataError(f"{path} is damaged, its arrays do not match its settings: {said}{_ANEW}") from None
     spoilt = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
     if spoilt is not None:
         raise DataError(f"{path} holds a value that is not finite, in {spoilt}{_ANEW}")
@@ -81,7 +82,7 @@ def _read(path: str | Path) -> tuple[Any, dict[str, NDArray[Any]]]:
         return None if header is None else json.loads(header), arrays
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}") from None
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged or was not written by arb.agents.save ({error}){_ANEW}") from None
 
 
@@ -92,7 +93,10 @@ def _config(kind: Any, stored: dict[str, Any], path: str | Path) -> Any:
             f"{path} has settings that this version does not have: {', '.join(sorted(unknown))}; load it with the "
             "version of arb that wrote it"
         )
-    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()})
+    try:
+        return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()})
+    except DataError as problem:
+        raise DataError(f"{path} is damaged: {problem}{_ANEW}") from None
 
 
 def _difference(stored: Any, asked: Any) -> str:

@@ -65,7 +65,7 @@ def _of_today(held: dict[str, Any], asked_for: Collection[tuple[str, str]]) -> d
     try:
         names = {name: kept[leaf] for name, leaf in _NAMES.items()}
         return flat(configure(**names)) | kept
-    except (KeyError, TypeError, DataError):  # not a configuration of today: `_refuse_other_version` says so
+    except (KeyError, TypeError, ValueError):  # not a configuration of today: `_refuse_other_version` says so
         return kept
 
 
@@ -126,6 +126,8 @@ def _planned(out: Path) -> dict[str, dict[str, Any]]:
         return {}
     try:
         planned = {str(cell["folder"]): dict(cell["config"]) for cell in read_json(path)["cells"]}
+        if not all(isinstance(config.get(leaf, ""), str) for config in planned.values() for leaf in _NAMES.values()):
+            raise TypeError
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path} is damaged: move it away; the runs beside it keep their own config.json") from None
     return planned
