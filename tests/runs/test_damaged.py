@@ -21,7 +21,7 @@ from arb.envs.rollout import ActionMap
 from arb.errors import DataError
 from arb.policy import export_policy, load_policy
 from arb.runfolder import RunFolder
-from arb.runs.checkpoint import newest_checkpoint, write_checkpoint
+from arb.runs.checkpoint import checkpoints, write_checkpoint
 from arb.runs.config import configure, flat
 from arb.runs.folder import finished
 from arb.runs.shaping import Shaping
@@ -106,11 +106,11 @@ def test_checkpoints(agent, tmp_path):
         path.write_bytes(bytes_changed(content, rng))
         same = path.read_bytes() == content
         if path.name == "agent.safetensors" and not same:
-            assert newest_checkpoint(tmp_path) == first
+            assert next(checkpoints(tmp_path)) == first
         else:
-            assert newest_checkpoint(tmp_path) in (first, second)
+            assert next(checkpoints(tmp_path)) in (first, second)
         path.write_bytes(content)
-    assert newest_checkpoint(tmp_path) == second
+    assert next(checkpoints(tmp_path)) == second
 
 
 def test_descriptions_of_runs(tmp_path):
