@@ -1,6 +1,7 @@
 """What the package as a whole promises: light to import, layered, documented by examples that run."""
 
 import ast
+import builtins
 import doctest
 import importlib
 import pkgutil
@@ -54,6 +55,30 @@ def test_parts_are_there_after_a_plain_import(name):
 def test_a_name_that_is_not_there_is_an_attribute_error(place):
     assert not hasattr(place, "adaptors")
     assert "adaptors" not in dir(place)
+
+
+WITHIN = {
+    # errors that another part of the package catches and tells anew, or that Python itself asks for
+    "agents/nets.py", "envs/physics.py", "envs/state.py", "files.py", "policy/exported.py", "__init__.py",
+    "adapters/__init__.py",
+}  # fmt: skip
+
+
+ALLOWED = {"AssertionError", "ModuleNotFoundError"}
+"""A broken promise of a plug-in under test, and a package that is not installed."""
+
+
+def test_a_users_mistake_raises_one_type_of_error():
+    """Every `raise` of a built-in exception is in a module of the list above."""
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            call = node.exc if isinstance(node, ast.Raise) else None
+            name = getattr(getattr(call, "func", call), "id", "")
+            if name.endswith("Error") and hasattr(builtins, name) and name not in ALLOWED:
+                found.setdefault(str(path.relative_to(SOURCE)), set()).add(name)
+    assert {name: raised for name, raised in found.items() if name not in WITHIN} == {}
+    assert issubclass(arb.DataError, ValueError)
 
 
 def imported_by(path: Path) -> set[str]:

@@ -35,7 +35,7 @@ class Reference(NamedTuple):
 def normalised(returns: ArrayLike, reference: Reference) -> NDArray[np.float64]:
     """`100 (R - low) / (high - low)` of every return, times 100 as in the papers (D4RL's function leaves it out)."""
     if not reference.high > reference.low:
-        raise ValueError(f"score reference {reference.low} .. {reference.high}: the second must be larger")
+        raise DataError(f"score reference {reference.low} .. {reference.high}: the second must be larger")
     raw: NDArray[Any] = np.asarray(returns, np.float64)
     return 100.0 * (raw - reference.low) / (reference.high - reference.low)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import arb
+from arb.errors import DataError
 
 with warnings.catch_warnings():  # the host warns of itself while it is imported
     warnings.simplefilter("ignore")
@@ -268,7 +269,7 @@ def test_trainer_refreshes_and_resumes(past, tmp_path):
 def test_emptied_buffer_begins_anew(past):
     sampler, buffer = make_buffer(past)
     buffer.empty()
-    with pytest.raises(RuntimeError, match="empty storage"):
+    with pytest.raises(DataError, match="empty storage"):
         buffer.sample()
     buffer.extend(as_collected(past))
     assert sampler.stats()["online_rows"] == 1

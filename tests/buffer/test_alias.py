@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arb.buffer.alias import AliasTable
+from arb.errors import DataError
 from arb.testing import frequency_excess
 
 masses = st.lists(st.floats(0, 1e6) | st.just(0.0) | st.floats(1e-30, 1e-20), min_size=1, max_size=50).map(np.array)
@@ -45,5 +46,5 @@ def test_the_frequency_test_notices_a_bias_of_five_percent():
 
 @pytest.mark.parametrize("mass", [[], [0.0, 0.0], [1.0, -1.0], [np.nan], [np.inf]])
 def test_impossible_masses_are_refused(mass):
-    with pytest.raises(ValueError, match="masses must be finite"):
+    with pytest.raises(DataError, match="masses must be finite"):
         AliasTable(np.array(mass))

@@ -16,6 +16,7 @@ from arb.buffer.likelihood import (
     tanh_gaussian_log_likelihood,
 )
 from arb.buffer.onpolicyness import group_mean, log_onpolicyness
+from arb.errors import DataError
 
 HALF_LOG_2PI = 0.9189385332046727
 vectors = hnp.arrays(np.float64, (5, 3), elements=st.floats(-3, 3))
@@ -167,18 +168,18 @@ def test_density_of_the_behaviour_policy_that_d4rl_recorded(shared_data, name):
 
 def test_a_deterministic_policy_is_refused_with_a_way_out():
     score = arb.gaussian_score(lambda obs: (np.zeros((2, 1)), np.full(1, -np.inf)))
-    with pytest.raises(ValueError, match=r"deterministic.*fixed width"):
+    with pytest.raises(DataError, match=r"deterministic.*fixed width"):
         score(np.zeros((2, 1)), np.zeros((2, 1)))
 
 
 @pytest.mark.parametrize("make", [arb.gaussian_score, arb.tanh_gaussian_score, arb.categorical_score])
 def test_an_unknown_likelihood_is_refused(make):
-    with pytest.raises(ValueError, match="must be 'standard' or 'density', not 'true'"):
+    with pytest.raises(DataError, match="must be 'standard' or 'density', not 'true'"):
         make(lambda obs: obs, "true")
 
 
 def test_a_categorical_score_refuses_continuous_actions():
-    with pytest.raises(ValueError, match="integer actions"):
+    with pytest.raises(DataError, match="integer actions"):
         categorical_log_likelihood(np.zeros(2), np.zeros((2, 3)))
 
 

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arb.buffer.episodes import return_to_go
+from arb.errors import DataError
 
 
 def by_loop(reward, stop, gamma):
@@ -33,7 +34,7 @@ def test_an_episode_that_only_fails_fails_forever():
 
 
 def test_failing_forever_without_discount_is_refused():
-    with pytest.raises(ValueError, match="gamma < 1"):
+    with pytest.raises(DataError, match="gamma < 1"):
         return_to_go(np.zeros(1), np.array([True]), 1.0, failure_reward=0.0)
 
 

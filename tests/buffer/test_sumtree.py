@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arb import SumTree
+from arb.errors import DataError
 from arb.testing import frequency_excess
 
 weights = st.lists(st.just(0.0) | st.floats(1e-12, 1e12), min_size=1, max_size=40)
@@ -23,7 +24,7 @@ def test_no_row_without_weight_is_drawn(weight, stratified, seed):
     tree = SumTree(len(weight))
     tree.set(np.arange(len(weight)), weight)
     if max(weight) == 0.0:
-        with pytest.raises(ValueError, match="nothing can be drawn"):
+        with pytest.raises(DataError, match="nothing can be drawn"):
             tree.draw(np.random.default_rng(seed), 1)
         return
     rows = tree.draw(np.random.default_rng(seed), 64, stratified=stratified)
@@ -69,11 +70,11 @@ def test_state_and_restore():
 
 
 def test_what_is_refused():
-    with pytest.raises(ValueError, match="finite and not negative"):
+    with pytest.raises(DataError, match="finite and not negative"):
         SumTree(2).set(0, -1.0)
-    with pytest.raises(IndexError, match=r"rows must lie in 0\.\.1"):
+    with pytest.raises(DataError, match=r"rows must lie in 0\.\.1"):
         SumTree(2).set(2, 1.0)
-    with pytest.raises(ValueError, match="capacity of at least 1"):
+    with pytest.raises(DataError, match="capacity of at least 1"):
         SumTree(0)
 
 

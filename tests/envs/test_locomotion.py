@@ -7,6 +7,7 @@ from gymnasium.utils.env_checker import check_env
 
 import arb.envs
 from arb.envs.locomotion import ROBOTS, Locomotion
+from arb.errors import DataError
 from arb.runs.shaping import Shaped, Shaping
 
 IDS = ("hopper", "walker2d", "halfcheetah", "antmaze-umaze", "antmaze-medium", "antmaze-large")
@@ -88,6 +89,6 @@ def test_one_shaping_serves_file_and_environment() -> None:
 
 
 def test_an_unknown_environment_is_one_line() -> None:
-    with pytest.raises(ValueError, match=r"environment 'Hoper-v5': .*") as caught:
+    with pytest.raises(DataError, match=r"environment 'Hoper-v5': .*") as caught:
         arb.envs.make("Hoper-v5")
     assert "\n" not in str(caught.value)

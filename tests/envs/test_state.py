@@ -11,6 +11,7 @@ import pytest
 
 import arb.envs
 from arb.envs import restore_state, save_state
+from arb.errors import DataError
 
 ENVIRONMENTS = (
     "arb/hopper-v2",
@@ -76,7 +77,7 @@ def test_saving_does_not_disturb() -> None:
 def test_a_state_of_another_model_is_refused() -> None:
     hopper, walker = arb.envs.make("arb/hopper-v2"), arb.envs.make("arb/walker2d-v2")
     hopper.reset(seed=0)
-    with pytest.raises(ValueError, match="another model"):
+    with pytest.raises(DataError, match="another model"):
         restore_state(walker, save_state(hopper))
 
 
@@ -84,5 +85,5 @@ def test_a_state_that_cannot_be_saved_is_said_so() -> None:
     env = gymnasium.make("Pendulum-v1")
     env.reset(seed=0)
     env.unwrapped.world = object()  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match=r"PendulumEnv keeps a object as world.*state_extra"):
+    with pytest.raises(DataError, match=r"PendulumEnv keeps a object as world.*state_extra"):
         save_state(env)

@@ -154,7 +154,7 @@ class StrategySampler(HostSampler):
     def sample(self, storage: Any, batch_size: int) -> tuple[torch.Tensor, dict[str, Any]]:
         """Rows of the storage, drawn with replacement."""
         if len(storage) == 0:
-            raise RuntimeError("an empty storage cannot be sampled: extend the buffer first")
+            raise DataError("an empty storage cannot be sampled: extend the buffer first")
         rows = self._synchronised(storage)
         drawn = rows.draw(batch_size)
         rows.train(drawn, lambda chosen: _observed(storage.get(chosen)))

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arb.errors import DataError
+
 
 class AliasTable:
     """Draw index i with probability masses[i] / sum(masses).
@@ -21,7 +23,7 @@ class AliasTable:
 
     def __init__(self, masses: NDArray[np.float64]):
         if len(masses) == 0 or not np.isfinite(masses).all() or masses.min() < 0.0 or masses.max() == 0.0:
-            raise ValueError("masses must be finite, not negative, and not all zero")
+            raise DataError("masses must be finite, not negative, and not all zero")
         self.keep, self.alias = _build(np.asarray(masses, np.float64))
 
     def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:

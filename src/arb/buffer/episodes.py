@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.buffer.dataset import Array, Leaves, Recorded, check_dataset
-from arb.errors import refuse_unknown_word
+from arb.errors import DataError, refuse_unknown_word
 
 Rule = Literal["resets", "terminals"]
 Filter = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -144,7 +144,7 @@ def return_to_go(
         distance *= 2
     if failure_reward is not None:
         if gamma >= 1.0:
-            raise ValueError("failure_reward needs gamma < 1: failing forever has no finite return otherwise")
+            raise DataError("failure_reward needs gamma < 1: failing forever has no finite return otherwise")
         episode = np.concatenate([[0], np.cumsum(stop[:-1])]) if len(total) else np.zeros(0, np.int64)
         succeeded = np.bincount(episode, weights=np.asarray(reward) != failure_reward) > 0
         total[~succeeded[episode]] = failure_reward / (1.0 - gamma)
@@ -240,7 +240,7 @@ def keep_best(transitions: int = 50_000, *, borders: Rule = "resets") -> Filter:
     (array([1., 1., 5.]), array([0, 0, 1]))
     """
     if transitions < 1:
-        raise ValueError(f"keep_best needs at least 1 transition, got {transitions}")
+        raise DataError(f"keep_best needs at least 1 transition, got {transitions}")
 
     def select(dataset: Mapping[str, Any]) -> dict[str, Any]:
         data = check_dataset(dataset)

@@ -97,7 +97,7 @@ def categorical_log_likelihood(
     array([-0.2877])
     """
     if not np.issubdtype(np.asarray(action).dtype, np.integer):
-        raise ValueError(f"a categorical policy needs integer actions, got dtype {np.asarray(action).dtype}")
+        raise DataError(f"a categorical policy needs integer actions, got dtype {np.asarray(action).dtype}")
     logits = np.asarray(logits, np.float64)
     shifted = logits - logits.max(-1, keepdims=True)
     log_probability = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
@@ -249,7 +249,7 @@ def _described(answer: Any) -> str:
 def _width(log_std: Array) -> Array:
     """The log width, refused where it is that of a deterministic policy."""
     if np.isneginf(log_std).any():
-        raise ValueError(
+        raise DataError(
             "this policy is deterministic (a standard deviation of 0): every stored action is infinitely unlikely "
             "under it, so ARB cannot rank them. Give the score a fixed width, e.g. log_std = log(0.1), the scale of "
             "your exploration noise."

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arb.errors import DataError
+
 
 class SumTree:
     """A binary tree of sums over `capacity` weights, all zero at first.
@@ -21,7 +23,7 @@ class SumTree:
 
     def __init__(self, capacity: int):
         if capacity < 1:
-            raise ValueError(f"a sum tree needs a capacity of at least 1, got {capacity}")
+            raise DataError(f"a sum tree needs a capacity of at least 1, got {capacity}")
         self.capacity = capacity
         self._leaves = 1 << (capacity - 1).bit_length()
         self._node = np.zeros(2 * self._leaves)  # node 1 is the root; the children of i are 2i and 2i + 1
@@ -40,7 +42,7 @@ class SumTree:
         node = self._leaves + self._checked(rows)
         weight = np.broadcast_to(np.asarray(weights, np.float64), node.shape)
         if not np.isfinite(weight).all() or (weight < 0.0).any():
-            raise ValueError("weights must be finite and not negative")
+            raise DataError("weights must be finite and not negative")
         self._node[node] = weight
         while node.size and node.flat[0] > 1:
             node = np.unique(node >> 1)
@@ -53,7 +55,7 @@ class SumTree:
         probabilities, less spread.
         """
         if self.total <= 0.0:
-            raise ValueError("all weights are zero: nothing can be drawn")
+            raise DataError("all weights are zero: nothing can be drawn")
         place = (np.arange(n) + rng.random(n)) / n if stratified else rng.random(n)
         place = place * self.total
         node = np.ones(n, np.int64)
@@ -75,5 +77,5 @@ class SumTree:
     def _checked(self, rows: ArrayLike) -> NDArray[Any]:
         index = np.atleast_1d(np.asarray(rows, np.int64))
         if index.size and (index.min() < 0 or index.max() >= self.capacity):
-            raise IndexError(f"rows must lie in 0..{self.capacity - 1}, got {index.min()}..{index.max()}")
+            raise DataError(f"rows must lie in 0..{self.capacity - 1}, got {index.min()}..{index.max()}")
         return index

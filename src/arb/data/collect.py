@@ -17,6 +17,7 @@ import numpy as np
 from arb.data.convert import writer_for
 from arb.data.recording import Dataset, joined, random_actor, record, versions
 from arb.envs.rollout import ActionMap
+from arb.errors import DataError
 from arb.progress import progress
 
 Attributes = dict[str, str | int | float]
@@ -46,9 +47,9 @@ def collect(request: Request, out: Path, command: str = "") -> Dataset:
     try:
         make = QUALITIES[request.quality]
     except KeyError:
-        raise ValueError(f"quality {request.quality!r} is not one of {', '.join(QUALITIES)}") from None
+        raise DataError(f"quality {request.quality!r} is not one of {', '.join(QUALITIES)}") from None
     if request.steps < 1:
-        raise ValueError(f"{request.steps} steps make no dataset: at least 1 is wanted")
+        raise DataError(f"{request.steps} steps make no dataset: at least 1 is wanted")
     write = writer_for(out)
     columns, story = make(request)
     if request.compact:

@@ -15,6 +15,7 @@ from arb.envs.locomotion import ROBOTS
 from arb.envs.maze import MAZES
 from arb.envs.observations import flat_vector, flattened
 from arb.envs.state import State, restore_state, save_state
+from arb.errors import DataError
 from arb.tasks import TASKS
 
 __all__ = ["State", "flat_vector", "flattened", "make", "register", "restore_state", "save_state"]
@@ -48,9 +49,9 @@ def make(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
         _refuse_without_version(task.env if task else name)
         env = gymnasium.make(task.env if task else name, **arguments)
     except gymnasium.error.Error as problem:
-        raise ValueError(f"environment {name!r}: {problem}") from None
+        raise DataError(f"environment {name!r}: {problem}") from None
     except ModuleNotFoundError as problem:
-        raise ValueError(f"environment {name!r} cannot be made: {problem}") from None
+        raise DataError(f"environment {name!r} cannot be made: {problem}") from None
     if env.spec is None or env.spec.max_episode_steps is None:
         env = gymnasium.wrappers.TimeLimit(env, LIMIT)
     return env

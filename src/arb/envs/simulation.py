@@ -8,6 +8,8 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from arb.errors import DataError
+
 Floats = NDArray[np.float64]
 
 
@@ -37,7 +39,7 @@ class Simulation(gymnasium.Env[Floats, NDArray[np.float32]]):
         self.action_space = Box(-1.0, 1.0, (model.nu,), np.float32)
         self.observation_space = Box(-np.inf, np.inf, (observation_size,), np.float64)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise ValueError(f"render_mode {render_mode!r} is not one of {', '.join(self.metadata['render_modes'])}")
+            raise DataError(f"render_mode {render_mode!r} is not one of {', '.join(self.metadata['render_modes'])}")
         self.render_mode = render_mode
         self.metadata = {**self.metadata, "render_fps": round(1 / self.dt)}
         self._camera, self._size = camera, (width, height)

@@ -10,6 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from arb.errors import DataError
+
 State = dict[str, Any]
 PLAIN = (bool, int, float, str, type(None))
 CONSTANT = (dict, gymnasium.Space, EnvSpec, np.random.Generator)
@@ -72,7 +74,7 @@ def _set_integration_state(inner: Any, state: np.ndarray[Any, np.dtype[np.float6
     kind = int(mujoco.mjtState.mjSTATE_INTEGRATION)
     expected = mujoco.mj_stateSize(inner.model, kind)
     if state.size != expected:
-        raise ValueError(f"saved state has {state.size} numbers, this environment {expected}: made from another model?")
+        raise DataError(f"saved state has {state.size} numbers, this environment {expected}: made from another model?")
     mujoco.mj_setState(inner.model, inner.data, state, kind)
     # Positions of bodies and contacts follow from the state; the solver's memory, part of it, must not be touched.
     warmstart = inner.data.qacc_warmstart.copy()
@@ -93,7 +95,7 @@ def _plain_attributes(inner: Any) -> dict[str, Any]:
         try:
             attributes[name] = _encode(value)
         except TypeError:
-            raise ValueError(
+            raise DataError(
                 f"{type(inner).__name__} keeps a {type(value).__name__} as {name}, which cannot be saved: "
                 "let it define state_extra() and restore_extra(extra)"
             ) from None
@@ -132,7 +134,7 @@ def _elapsed(env: gymnasium.Env[Any, Any]) -> list[int | None]:
 def _set_elapsed(env: gymnasium.Env[Any, Any], steps: list[int | None]) -> None:
     counting = [wrapper for wrapper in _wrappers(env) if hasattr(wrapper, "_elapsed_steps")]
     if len(counting) != len(steps):
-        raise ValueError(f"saved state knows {len(steps)} time limits, this environment has {len(counting)}")
+        raise DataError(f"saved state knows {len(steps)} time limits, this environment has {len(counting)}")
     for wrapper, elapsed in zip(counting, steps, strict=True):
         wrapper._elapsed_steps = elapsed
 
