@@ -75,7 +75,7 @@ def _info(arguments: argparse.Namespace) -> int:
 
 def _audit(arguments: argparse.Namespace) -> int:
     from arb.data.audit import audit
-    from arb.report.counting import count
+    from arb.progress import count
 
     result = audit(arguments.file, arguments.env, arguments.columns)
     counted = f": {count(result.rows, 'row')}, {count(result.episodes, 'episode')}" if result.rows else ""
@@ -89,7 +89,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 def _convert(arguments: argparse.Namespace) -> int:
     from arb.data.audit import FAULT, audit
     from arb.data.convert import convert
-    from arb.report.counting import count
+    from arb.progress import count
 
     data = convert(arguments.file, arguments.out, arguments.columns, arguments.env)
     for note in data.notes:
