@@ -147,6 +147,7 @@ def test_seed_comes_from_numpys_global_stream_if_not_given():
         rb.load(dataset(40))
         drawn.append(rb.sample(20).rewards)
     np.testing.assert_array_equal(*drawn)
+    assert repr(rb) == f"ReplayBuffer({len(rb.buffer)} of 40 rows, {rb.buffer.sampler!r})"
 
 
 def test_a_learned_ratio_learns():

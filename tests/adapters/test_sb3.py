@@ -151,6 +151,7 @@ def test_reset_forgets():
     buffer.reset()
     buffer.add(*play(1, 1)[0])
     assert set(buffer.sample(20).rewards.flatten().tolist()) == {0.0}
+    assert repr(buffer) == f"ReplayBuffer(1 of {buffer.buffer_size} rows, {buffer.rows.sampler!r})"
 
 
 def test_memory_optimisation_is_refused():

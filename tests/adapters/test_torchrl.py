@@ -273,6 +273,11 @@ def test_emptied_buffer_begins_anew(past):
         buffer.sample()
     buffer.extend(as_collected(past))
     assert sampler.stats()["online_rows"] == 1
+    assert (
+        repr(sampler)
+        == f"StrategySampler({len(buffer)} of {sampler.rows.ledger.capacity} rows, {sampler.rows.sampler!r})"
+    )
+    assert repr(StrategySampler(arb.Uniform())) == "StrategySampler(Uniform())"
 
 
 # ---- likelihood -------------------------------------------------------------------------------------------------

@@ -179,6 +179,9 @@ class ReplayBuffer:
         )
         return Samples(*(self._out(column) for column in columns))
 
+    def __repr__(self) -> str:
+        return f"ReplayBuffer({self.buffer.rows.described})"
+
     def stats(self) -> dict[str, float]:
         """Figures about the sampling distribution, such as `online_share`; docs/reference/figures.md explains them."""
         return self.buffer.stats()

@@ -192,6 +192,9 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         self.rows.refresh(score, chunk=chunk)
         self.refreshed_at = self.rows.ledger.head
 
+    def __repr__(self) -> str:
+        return f"ReplayBuffer({self.rows.described})"
+
     def stats(self) -> dict[str, float]:
         """Figures about the sampling distribution; docs/reference/figures.md explains them."""
         return self.rows.stats()

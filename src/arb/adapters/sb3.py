@@ -104,6 +104,9 @@ class ReplayBuffer(buffers.ReplayBuffer):
         super().reset()
         self._begin()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.rows.described})"
+
     @property
     def steps_since_refresh(self) -> float:
         """Steps added since the last refresh; infinitely many before the first."""

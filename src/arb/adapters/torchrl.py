@@ -73,6 +73,9 @@ class StrategySampler(HostSampler):
         self._rows: Rows | None = None
         self.refreshed_at: int | None = None
 
+    def __repr__(self) -> str:
+        return f"StrategySampler({self._rows.described if self._rows else repr(self._strategy)})"
+
     @property
     def rows(self) -> Rows:
         """Trajectories, origins and weights of the rows of the storage."""

@@ -101,7 +101,7 @@ class ReplayBuffer:
         return self.ledger.size
 
     def __repr__(self) -> str:
-        return f"ReplayBuffer({len(self)} of {self.capacity} rows, {self.sampler!r})"
+        return f"ReplayBuffer({self.rows.described})"
 
     @property
     def capacity(self) -> int:

@@ -60,6 +60,14 @@ class Rows:
         self._told = type(self.sampler).insert is not Sampler.insert  # whether the strategy listens to insertions
         self._steps_since_refresh = 0  # data loaded whole is left out: learning from it alone needs no weights
 
+    def __repr__(self) -> str:
+        return f"Rows({self.described})"
+
+    @property
+    def described(self) -> str:
+        """How many rows there are and who chooses among them, for the `repr` of whatever holds them."""
+        return f"{len(self)} of {self.ledger.capacity} rows, {self.sampler!r}"
+
     def __len__(self) -> int:
         return self.ledger.size
 
