@@ -382,3 +382,10 @@ def test_slots_do_not_grow_with_time():
     for t in range(3000):
         buffer.add_batch(np.full((2, 1), t), np.zeros((2, 1)), np.zeros(2), np.full((2, 1), t + 1), [t % 3 == 0, False])
     assert buffer.ledger.slots <= 51
+
+
+def test_nbytes_worked_by_hand():
+    buffer = ReplayBuffer(4, Uniform(), seed=0)
+    buffer.add(np.zeros(1, np.float32), np.zeros(1, np.float32), 0.0, np.ones(1, np.float32), terminated=True)
+    rows = 4 * (4 + 4 + 4 + 1 + 4)  # observation, action, reward, terminated, return
+    assert buffer.nbytes == rows + 4 + 4 * (4 + 4)  # the final observation; trajectory and following row

@@ -95,6 +95,7 @@ def test_verdicts_need_an_interval_and_a_correction():
     clear, small, few = np.array([8.0, 9.0, 10.0]), np.array([-0.5, 0.5, 0.2]), np.array([9.0])
     assert verdict([clear], 0.01) == "better"
     assert verdict([-clear], 0.01) == "worse"
+    assert verdict([clear / 100], 0.01) == "better"  # by how much is another question
     assert verdict([clear], 0.06) == "cannot tell"
     assert verdict([small], 0.9) == "no difference that matters"
     assert verdict([small], 0.9, margin=None) == "cannot tell"

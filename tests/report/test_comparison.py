@@ -62,6 +62,19 @@ def test_aggregates_compare_like_with_like(tmp_path):
     assert group.improvements["ARB", "Naive"].value == 1.0
 
 
+def test_what_is_put_together_has_intervals_and_says_how_far_to_trust_them(tmp_path):
+    write_sweep(tmp_path, tasks=["hopper-medium-v2", "walker2d-medium-v2"])
+    results = results_of(tmp_path)
+    found = {table.name: table for table in tables(results, groups(results))}
+    aggregate, improvement = found["aggregate-1-iql"], found["improvement-1-iql"]
+    for _, entries in aggregate.rows:
+        assert all(entry.low < entry.value < entry.high for entry in entries)
+    assert any("95%, stratified bootstrap" in note and "87% of cases" in note for note in aggregate.notes)
+    ((_, (same, other, *_)), *_) = improvement.rows
+    assert same.value is None
+    assert 0.0 <= other.low <= other.value <= other.high <= 1.0
+
+
 def test_single_runs_are_not_put_together(tmp_path):
     write_sweep(tmp_path, tasks=["hopper-medium-v2"], seeds=1)
     assert groups(results_of(tmp_path)) == []

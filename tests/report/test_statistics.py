@@ -38,6 +38,11 @@ def test_profile_by_hand():
     np.testing.assert_array_equal(s.profile(runs, [0.0, 10.0, 20.0, 40.0]), [1.0, 0.75, 0.25, 0.0])
 
 
+def test_a_score_at_the_threshold_is_not_above_it():
+    low, high = s.profile_band([np.array([1.0, 1.0])], [0.9, 1.0])
+    assert low.tolist() == high.tolist() == [1.0, 0.0]
+
+
 def test_area_weighs_by_steps():
     assert s.area([0, 1, 10], [0.0, 2.0, 2.0]) == pytest.approx((1 + 18) / 10)
     assert s.area([5], [7.0]) == 7.0

@@ -22,7 +22,7 @@ from tests.runs.test_resume import outcome
 
 KILLS = int(os.environ.get("ARB_KILLS", "100"))
 PAIRS = [("iql", "arb"), ("iql", "berb"), ("pex", "naive"), ("calql", "parallel"), ("famo2o", "arb_auto")]
-MOST = 6
+MOST = 10
 """Kills of one run; then it may end."""
 
 

@@ -232,7 +232,7 @@ def undecided(
         if rule.wanted is None:
             continue
         for one in (cell, *bases):
-            if one is cell or one.finished:
+            if one.finished:
                 known = wanted.get(id(one))
                 most = max(rule.wanted, known.wanted if known else 0)
                 config = {leaf: value for leaf, value in one.runs[0].config.items() if leaf != "seed"}
