@@ -156,7 +156,7 @@ def load_policy(folder: str | Path, which: Which = "last") -> Policy:
     if version != FORMAT:
         raise DataError(
             f"{path} has format {version}, this version of arb reads {FORMAT}: use the version that wrote it, or "
-            "remove DONE from its run's folder and rerun `arb run`"
+            "run it again in another folder"
         )
     try:
         actor = _rebuilt(about["actor"], arrays)
