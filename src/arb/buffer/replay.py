@@ -12,19 +12,15 @@ from arb.buffer.ahead import RefreshAhead
 from arb.buffer.dataset import Obs, check_dataset, unwrapped
 from arb.buffer.episodes import JUMP, Rule, Trajectories, usable_trajectories
 from arb.buffer.intake import Intake
-from arb.buffer.ledger import Ints, Ledger, State
+from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import Score, within
-from arb.buffer.rows import Rows, refuse_altered, whole_number
+from arb.buffer.rows import Rows, whole_number
 from arb.buffer.samplers import Sampler
+from arb.buffer.saved import read_buffer, write_buffer
 from arb.buffer.scoring import CHUNK, RowScore
 from arb.buffer.steps import autoreset_mode, check_steps, one_row, with_final_obs
 from arb.buffer.storage import Batch, Storage, TracedBatch
 from arb.errors import DataError
-from arb.files import digest, read_state, write_state
-
-_FORMAT = 2
-_OWN, _PARTS = ("format", "made", "loaded", "since"), ("storage", "ended")
-"""What a saved buffer holds beside the state of its rows: values of its header, and groups of arrays."""
 
 
 class Loaded(NamedTuple):
@@ -338,18 +334,7 @@ class ReplayBuffer:
         `since` leaves out the columns of the first rows ever inserted: pass the number of rows that a dataset brought,
         and load the dataset again before `restore`.
         """
-        with self.rows.lock:
-            header, parts = self.rows.state()
-            parts["storage"] = self.storage.state(_rows_since(self.ledger, since))
-            parts["ended"] = self._intake.state()
-            header |= {
-                "format": _FORMAT,
-                "made": self._made(),
-                "loaded": [self._loaded, self._intake.offline],
-                "since": since,
-            }
-            header["own_sum"] = digest({name: header[name] for name in _OWN}, {name: parts[name] for name in _PARTS})
-            write_state(path, header, parts)
+        write_buffer(path, self.rows, self.storage, self._intake, self._made(), self._loaded, since)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue as the buffer that was saved there: the next samples are the ones it would have drawn.
@@ -358,16 +343,7 @@ class ReplayBuffer:
         a dataset, the same dataset must have been loaded, and nothing else. A file that does not fit, or is damaged,
         is refused with a `DataError`, and this buffer stays as it was.
         """
-        header, parts = read_state(path)
-        try:
-            with self.rows.lock:
-                self._refuse_other_maker(header, parts)
-                self.rows.restore(header, parts)
-                self.storage.restore(parts.get("storage", {}), _rows_since(self.ledger, header["since"]))
-                self._intake.restore(parts["ended"])
-                self._loaded, self._intake.offline = header["loaded"]
-        except DataError as problem:
-            raise DataError(f"{path}: {problem}") from None
+        self._loaded = read_buffer(path, self.rows, self.storage, self._intake, self._made(), self._loaded)
 
     def _made(self) -> dict[str, Any]:
         """What a saved buffer must have in common with the one that continues it."""
@@ -380,30 +356,6 @@ class ReplayBuffer:
             "action_bounds": None if intake.bounds is None else [bound.tolist() for bound in intake.bounds],
             "autoreset": intake.autoreset,
         }
-
-    def _refuse_other_maker(self, header: dict[str, Any], parts: dict[str, State]) -> None:
-        if header.get("format") != _FORMAT:
-            raise DataError(
-                f"saved in format {header.get('format')}, and this version reads format {_FORMAT}: continue with the "
-                "version that saved it, or start again"
-            )
-        refuse_altered(header, parts, "own_sum", _OWN, _PARTS)
-        for name, ours in self._made().items():
-            if header["made"][name] != ours:
-                raise DataError(f"saved with {name}={header['made'][name]}, and this buffer has {name}={ours}")
-        since = header["since"]
-        if since not in (0, self.ledger.head):
-            raise DataError(
-                f"leaves out a dataset of {since} rows: load it into this buffer first, and nothing else (there are "
-                f"{self.ledger.head} rows)"
-            )
-        if since and header["loaded"][0] != self._loaded:
-            raise DataError("leaves out a dataset, and another one of the same size was loaded into this buffer")
-        self.storage.refuse_other_columns(parts.get("storage", {}))
-
-
-def _rows_since(ledger: Ledger, sequence: int) -> Ints | slice:
-    return ledger.rows_between(min(max(sequence, ledger.oldest), ledger.head), ledger.head)
 
 
 def _fingerprint(before: str, past: Trajectories) -> str:

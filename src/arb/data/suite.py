@@ -90,9 +90,11 @@ def made(name: str, make_it: bool = True) -> Path:
     if not path.exists():
         if not make_it:
             raise DataError(f"{name} is not made yet: arb data make {name}")
-        with locked(path.with_name(path.name + ".lock")):  # one process makes a set, the others wait for it
+        lock = path.with_name(path.name + ".lock")
+        with locked(lock):  # one process makes a set, the others wait for it
             if not path.exists():
                 make(asked, path, ladder)
+        lock.unlink(missing_ok=True)
     return path
 
 
