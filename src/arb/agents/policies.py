@@ -46,11 +46,7 @@ class Gaussian(actors.Gaussian):
 
     @classmethod
     def create(
-        cls,
-        key: Array,
-        sizes: tuple[int, ...],
-        initialise: Initialiser = fan_in_uniform,
-        lowest: float = -20.0,
+        cls, key: Array, sizes: tuple[int, ...], initialise: Initialiser = fan_in_uniform, lowest: float = -20.0
     ) -> Self:
         """A policy of unit deviation; `log_std` is held in [lowest, 2]."""
         return cls(MLP.create(key, sizes, initialise), jnp.zeros(sizes[-1]), lowest)

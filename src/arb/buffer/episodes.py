@@ -113,11 +113,7 @@ def _leaf_differs(a: Array, b: Array, tolerance: float) -> NDArray[np.bool_]:
 
 # ---- what they return ------------------------------------------------------------------------------------------------
 def return_to_go(
-    reward: Array,
-    stop: NDArray[np.bool_],
-    gamma: float,
-    *,
-    failure_reward: float | None = None,
+    reward: Array, stop: NDArray[np.bool_], gamma: float, *, failure_reward: float | None = None
 ) -> NDArray[np.float64]:
     """Discounted sum of rewards from each step to the end of its episode.
 
@@ -213,12 +209,7 @@ def usable_trajectories(data: Recorded, rule: Rule, gamma: float, failure_reward
     led_to = data.obs if data.next_obs is None else data.next_obs
     return Trajectories(
         obs=data.obs,
-        columns={
-            "action": data.action,
-            "reward": data.reward,
-            "terminated": data.terminated,
-            "return_to_go": returns,
-        },
+        columns={"action": data.action, "reward": data.reward, "terminated": data.terminated, "return_to_go": returns},
         kept=~dropped if dropped.any() else None,
         lengths=lengths[lengths > 0],
         final={key: column[last] for key, column in led_to.items()},

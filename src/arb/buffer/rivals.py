@@ -136,10 +136,7 @@ class Road(Mixed):
     figures = ("offline_share", "bandit_reward")
 
     def __init__(
-        self,
-        shares: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9),
-        window: int = 50,
-        exploration: float = 1.0,
+        self, shares: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9), window: int = 50, exploration: float = 1.0
     ):
         if not shares or not all(0.0 <= share <= 1.0 for share in shares):
             raise DataError(f"shares must lie between 0 and 1, got {shares}")

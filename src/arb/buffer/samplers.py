@@ -98,14 +98,10 @@ class Sampler(ABC):
         """Figures about itself that a strategy adds to the buffer's statistics."""
         return {}
 
-    def settings(self) -> dict[str, Any]:
-        """The arguments it was made with, by name, as far as it keeps them under these names."""
-        names = inspect.signature(type(self)).parameters
-        return {name: vars(self)[name] for name in names if name in vars(self)}
-
     def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        told = [f"{k}={v!r}" for k, v in self.settings().items() if v is not None and v != defaults[k].default]
+        arguments = inspect.signature(type(self)).parameters.values()
+        kept = {a.name: (vars(self)[a.name], a.default) for a in arguments if a.name in vars(self)}
+        told = [f"{name}={value!r}" for name, (value, default) in kept.items() if value not in (None, default)]
         return f"{type(self).__name__}({', '.join(told)})"
 
     def state(self) -> State:

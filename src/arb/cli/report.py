@@ -59,11 +59,7 @@ def parser() -> argparse.ArgumentParser:
     """The options of the command."""
     options = command("report", __doc__, EXAMPLES)
     options.add_argument(
-        "runs",
-        nargs="+",
-        type=Path,
-        metavar="RUNS",
-        help="folders of runs or sweeps, at any depth, or archives",
+        "runs", nargs="+", type=Path, metavar="RUNS", help="folders of runs or sweeps, at any depth, or archives"
     )
     options.add_argument("-o", "--out", type=Path, help="folder of the report (report), or archive (NAME.jsonl)")
     options.add_argument("--pack", action="store_true", help="write all runs into one archive instead of a report")

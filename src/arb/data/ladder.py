@@ -183,11 +183,7 @@ def training_of(folder: Path) -> dict[str, Any]:
 
 
 def make_ladder(
-    folder: Path,
-    out: Path,
-    commit: str = "",
-    episodes: tuple[int, int] = (10, 30),
-    tell: Callable[[str], None] = print,
+    folder: Path, out: Path, commit: str = "", episodes: tuple[int, int] = (10, 30), tell: Callable[[str], None] = print
 ) -> Ladder:
     """Select the rungs from the folder of a SAC run, and write them."""
     from arb.data.recording import random_actor

@@ -87,12 +87,7 @@ def temperature(results: Results) -> tuple[Table, Figure | None]:
 
 
 def _ablation(
-    name: str,
-    leaf: str,
-    chosen: Chosen,
-    known: dict[Any, published.Published],
-    claim: str,
-    title: str,
+    name: str, leaf: str, chosen: Chosen, known: dict[Any, published.Published], claim: str, title: str
 ) -> tuple[Table, Figure | None]:
     """One row per value of a setting: the published score where one is printed, ours, and our online share."""
     results, as_paper, said = chosen

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,19 +94,13 @@ def steps_of(cells: Iterable[Seeds]) -> str:
 
 
 # ---- over tasks ------------------------------------------------------------------------------------------------------
-class Aggregate(NamedTuple):
-    """A statistic over all runs of a group."""
-
-    of: Callable[..., Floats]
-    normalised_only: bool = False
-
-
-AGGREGATES: Mapping[str, Aggregate] = {
-    "IQM": Aggregate(statistics.iqm),
-    "median": Aggregate(np.median),
-    "mean": Aggregate(np.mean),
-    "optimality gap": Aggregate(lambda values, axis: statistics.optimality_gap(values, axis=axis), True),
+AGGREGATES: Mapping[str, Callable[..., Floats]] = {
+    "IQM": statistics.iqm,
+    "median": np.median,
+    "mean": np.mean,
+    "optimality gap": lambda values, axis: statistics.optimality_gap(values, axis=axis),
 }
+"""Statistics over all runs of a group; the last needs scores that are normalised."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +133,9 @@ class Group:
     @cached_property
     def aggregates(self) -> dict[str, dict[str, Estimate]]:
         """By variant and statistic."""
-        kinds = {name: kind for name, kind in AGGREGATES.items() if self.normalised or not kind.normalised_only}
+        kinds = {name: of for name, of in AGGREGATES.items() if self.normalised or name != "optimality gap"}
         return {
-            variant: {name: statistics.estimate(scores, kind.of) for name, kind in kinds.items()}
+            variant: {name: statistics.estimate(scores, of) for name, of in kinds.items()}
             for variant, scores in self.scores.items()
         }
 

@@ -26,11 +26,7 @@ DIAGNOSTICS = {
     # column of metrics.csv: title, meaning, whether it lies between 0 and 1
     "online_share": ("Online share", "The part of a batch that comes from online data; grey: of the buffer.", True),
     "drawn_online_share": ("Drawn online share", "The same, counted over the batches that were drawn.", True),
-    "effective_share": (
-        "Effective share",
-        "Effective sample size 1/Σp² per row: 1 if sampling is uniform.",
-        True,
-    ),
+    "effective_share": ("Effective share", "Effective sample size 1/Σp² per row: 1 if sampling is uniform.", True),
     "entropy": ("Entropy", "Of the sampling distribution, relative to a uniform one: 1 if sampling is uniform.", True),
     "top_trajectories": ("Top trajectories", "The mass that the heaviest 1% of the trajectories hold.", True),
     "clipped_low": ("Clipped below", "The part of the scores at the lower bound of the clip.", True),

@@ -141,11 +141,7 @@ class Decision(NamedTuple):
 
 
 def decide(
-    differences: ByTask,
-    *,
-    looks: Sequence[int] = LOOKS,
-    margin: float | None = MARGIN,
-    confidence: float = CONFIDENCE,
+    differences: ByTask, *, looks: Sequence[int] = LOOKS, margin: float | None = MARGIN, confidence: float = CONFIDENCE
 ) -> Decision:
     """Whether a comparison is decided, or how many seeds it should go on to.
 

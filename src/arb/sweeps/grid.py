@@ -68,13 +68,7 @@ def grid(
         for values, seed in itertools.product(list(itertools.product(*read.values())), seeds):
             given = dict(zip(read, values, strict=True))
             config = configure(
-                task=task,
-                env=env,
-                agent=agent,
-                strategy=strategy,
-                seed=seed,
-                preset=preset,
-                overrides={**own, **given},
+                task=task, env=env, agent=agent, strategy=strategy, seed=seed, preset=preset, overrides={**own, **given}
             )
             made.append((config, list(read)))
     varied = _varied(made)
