@@ -234,4 +234,4 @@ def _plugged_in(name: str) -> Strategy:
     if not (isinstance(kind, type) and issubclass(kind, Sampler)):
         raise DataError(f"{name} is not a strategy: it must be a subclass of arb.Sampler; see docs/extending.md")
     purpose = (inspect.getdoc(kind) or name).partition("\n")[0]
-    return _row(name, kind, str(getattr(kind, "label", label_of(name))), purpose, strategy_colour(name))
+    return _row(name, kind, label_of(name), purpose, strategy_colour(name))

@@ -78,7 +78,9 @@ def test_a_pretraining_that_fails_takes_its_runs_along():
     lost = roster.fail(roster.next(), Failure("no data", "trace"))
     assert {job.cell.config.replay.strategy for job in lost} == {"naive", "arb"}
     assert set(roster.failed.values()) == {Failure("its pre-training failed: no data", "trace")}
-    assert roster.waiting == 2  # of the other seed
+    other = roster.next()
+    assert (other.kind, other.cell.config.seed) == ("pretrain", 1)
+    assert not roster.over
 
 
 def test_work_is_counted_in_updates(monkeypatch):

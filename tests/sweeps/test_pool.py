@@ -63,7 +63,7 @@ def test_stopped_killed_and_resumed_ends_in_the_bytes_of_a_lone_run(place):
     out, cells = place / "out", cells_in(place, env="Pendulum-v1")
     naive, arb = (out / cell.folder for cell in cells)
 
-    with pytest.raises(Interrupted, match="run the same command to continue"):
+    with pytest.raises(Interrupted, match="stopped with 2 runs left; run the same command to continue"):
         sweep(cells, out, workers=1, view=At(cells, "naive", lambda: signal.raise_signal(signal.SIGINT)))
     assert any(checkpoints(naive / "checkpoint"))
     assert not (naive / "DONE").exists()

@@ -83,11 +83,6 @@ class Roster:
         """Whether nothing is left to do."""
         return not (self._ready or self.running or self._waiting)
 
-    @property
-    def waiting(self) -> int:
-        """Runs that have not begun."""
-        return sum(map(len, self._waiting.values())) + sum(job.kind == "run" for job in self._ready)
-
     def next(self, like: tuple[str, str] | None = None) -> Job | None:
         """A job to begin now: pre-trainings first, and if possible one like the worker's last."""
         if not self._ready:

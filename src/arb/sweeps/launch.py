@@ -120,7 +120,7 @@ def sweep(
             while not roster.over:
                 if asked_to_stop():
                     shift.end()
-                    left = roster.waiting + len(roster.running)
+                    left = len(cells) - len(skipped) - len(roster.done) - len(roster.failed)
                     raise Interrupted(f"stopped with {count(left, 'run')} left; run the same command to continue")
                 shift.go_on()
     finally:
