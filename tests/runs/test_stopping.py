@@ -28,7 +28,15 @@ def started(patience: float, work: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_the_first_signal_is_a_flag_and_the_second_acts_as_usual():
+@pytest.fixture
+def usual():
+    """Ctrl-C as in a terminal: a program that a script starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_the_first_signal_is_a_flag_and_the_second_acts_as_usual(usual):
     with stoppable() as asked:
         assert not asked()
         signal.raise_signal(signal.SIGINT)

@@ -67,15 +67,16 @@ def die_at(where: str, number: int) -> None:
     import arb.runs.algorithm
     import arb.runs.checkpoint
     import arb.runs.training
+    from arb.buffer.ahead import RefreshAhead
     from arb.buffer.replay import ReplayBuffer
     from arb.envs.rollout import Collector
 
     places = {
         "update": (arb.runs.algorithm, "learn"),
         "collect": (ReplayBuffer, "add"),  # between two steps in the environment
-        "refresh": (ReplayBuffer, "refresh"),
+        "refresh": (RefreshAhead, "finish"),
         "evaluate": (arb.runs.training, "play"),
-        "checkpoint": (arb.runs.checkpoint, "_sum"),  # files are there, the checkpoint is not complete
+        "checkpoint": (arb.runs.checkpoint, "sha256_of"),  # files are there, the checkpoint is not complete
         "table": (arb.files.GrowingTable, "add"),
         "switch": (Collector, "__init__"),
     }
