@@ -102,6 +102,24 @@ def result_of(curves: Mapping[str, Curve]) -> Result | None:
     return Result(float(before), float(after[-1]), float(after.max()), float(before - after[0]), success, best_step)
 
 
+def evaluated(curves: Mapping[str, Curve], which: str) -> Floats | None:
+    """The returns of the evaluation in which a run played its last, best or pre-trained policy, where they are known.
+
+    >>> offline = Curve(np.array([40.0]), (np.array([8.0]),), (np.array([80.0]),))
+    >>> online = Curve(np.array([0.0, 20.0]), (np.array([7.0]), np.array([5.0])), (np.array([70.0]), np.array([50.0])))
+    >>> [evaluated({"pretrain": offline, "online": online}, which) for which in ("last", "best")]
+    [array([50.]), array([80.])]
+    """
+    if which == "last":
+        return curves["online"].returns[-1] if "online" in curves else None
+    result = result_of(curves)
+    if result is None:
+        return None
+    if which == "best" and result.best_step:
+        return curves["online"].returns[int(np.flatnonzero(curves["online"].steps == result.best_step)[0])]
+    return curves["pretrain"].returns[-1]
+
+
 class RunFolder:
     """A run on disk.
 

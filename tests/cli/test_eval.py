@@ -108,7 +108,7 @@ def test_table(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = capsys.readouterr().out
     assert main([str(finished), "--episodes", "2", "--seed", "5"]) == 0
     assert capsys.readouterr().out == first
-    assert "2 episodes in Pendulum-v1" in first
+    assert "2 episodes of the last policy in Pendulum-v1" in first
     lines = {line[:16].strip(): line[16:].split() for line in first.splitlines()[3:]}
     assert lines[""] == ["mean", "std", "min", "max"]
     mean, std, low, high = map(float, lines["return"])
@@ -161,6 +161,15 @@ def test_the_policy_is_chosen(finished: Path, tmp_path: Path, capsys: pytest.Cap
     assert said["last"] != said["best"]
     assert main([str(folder), "--episodes", "1"]) == 0
     assert capsys.readouterr().out == said["last"]
+    table = GrowingTable(folder / "eval.csv")
+    for step, value in ((200, -7.0), (300, -9.0)):  # the best evaluation is neither the first nor the last
+        table.add({"phase": "online", "step": step, "episode": 0, "return": value, "score": value})
+        table.add({"phase": "pretrain", "step": step, "episode": 0, "return": value - 90.0, "score": value - 90.0})
+    for which, mean in (("best", "-7.0"), ("pretrained", "-99.0")):
+        write_npz(RunFolder(folder).policy(which), arrays)
+        assert main([str(folder), "--episodes", "1", "--policy", which]) == 0
+        (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("return, in run"))
+        assert line.split()[3] == mean
 
 
 def test_jax_is_not_needed(finished: Path) -> None:

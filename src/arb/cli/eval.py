@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from arb.cli.options import command
 from arb.errors import DataError
 from arb.policy import Policy, load_policy
-from arb.runfolder import POLICIES, Description, RunFolder
+from arb.progress import count
+from arb.runfolder import POLICIES, Description, RunFolder, evaluated
 from arb.tasks import Reference, family_of, normalised
 
 Returns = NDArray[np.float64]
@@ -47,26 +48,31 @@ def main(arguments: list[str]) -> int:
         _film(env, policy, asked.seed, asked.gif)
     play = _library(env).rollout.play
     played = play(policy, lambda: _made(env, policy), episodes, np.random.SeedSequence(asked.seed))
-    print("\n".join(table(run, described, env, played.returns, played.successes)))
+    print("\n".join(table(run, described, env, played.returns, played.successes, asked.policy)))
     return 0
 
 
 def table(
-    run: RunFolder, described: Description, env: str, returns: Returns, told: NDArray[np.bool_] | None = None
+    run: RunFolder,
+    described: Description,
+    env: str,
+    returns: Returns,
+    told: NDArray[np.bool_] | None = None,
+    which: str = "last",
 ) -> Iterator[str]:
-    """What came out, next to what the run itself recorded at its end."""
+    """What came out, next to what the run itself recorded of the same policy."""
     config = described.config
     about = (config["task"], config["agent"], config["replay.strategy"], f"seed {config['seed']}")
     yield f"{run.path}   {'   '.join(map(str, about))}"
-    yield f"{len(returns)} episodes in {env}"
+    yield f"{count(len(returns), 'episode')} of the {which} policy in {env}"
     yield ""
     yield f"{'':<16}{'mean':>10}{'std':>10}{'min':>10}{'max':>10}"
     yield _line("return", returns)
     if described.reference:
         yield _line("score", normalised(returns, Reference(*described.reference)))
-    curves = run.curves()
-    if "online" in curves:
-        yield _line("return, in run", curves["online"].returns[-1])
+    recorded = evaluated(run.curves(), which)
+    if recorded is not None:
+        yield _line("return, in run", recorded)
     successes = family_of("", env).successes(returns) if told is None else told
     if successes is not None:
         yield f"{'success':<16}{np.mean(successes):>10.1%}"
