@@ -58,10 +58,10 @@ def settings_page() -> str:
         [f"`{name}`", row.label, ", ".join(f"`replay.{leaf}`" for leaf in row.reads) or "none"]
         for name, row in STRATEGIES.items()
     ]
-    presets = [
-        [f"`{name}`", *(f"{n:,}" for n in (plan.pretrain, plan.online, plan.collect, when.every, when.episodes))]
-        for name, (plan, when) in PRESETS.items()
-    ]
+    presets = []
+    for name, (plan, when, hidden) in PRESETS.items():
+        numbers = (plan.pretrain, plan.online, plan.collect, when.every, when.episodes, plan.batch)
+        presets.append([f"`{name}`", *(f"{n:,}" for n in numbers), _value(hidden) if hidden else "the agent's"])
     parts = [
         "# Settings",
         "<!-- Written by tools/pages.py from the table of settings; do not edit. -->",
@@ -76,7 +76,17 @@ def settings_page() -> str:
         table(head, rows("iql", "schedule", "evaluation")),
         "Presets replace some of them:",
         table(
-            ["`--preset`", "updates offline", "steps online", "steps per block", "evaluated every", "episodes"], presets
+            [
+                "`--preset`",
+                "updates offline",
+                "steps online",
+                "steps per block",
+                "evaluated every",
+                "episodes",
+                "batch",
+                "hidden layers",
+            ],
+            presets,
         ),
         "## Replay",
         table(head, rows("iql", "replay")),

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arb.strategies import DEFAULT
+from arb.tasks import FIRST
+
 if TYPE_CHECKING:
     from arb.policy import Policy
     from arb.policy.exported import Which
@@ -19,13 +22,12 @@ if TYPE_CHECKING:
     from arb.sweeps.launch import Outcome
 
 PathLike = str | os.PathLike[str]
-TASK = "bundled:pendulum-random"
 
 
 def run(
-    task: str = TASK,
+    task: str = FIRST,
     agent: str = "iql",
-    strategy: str = "arb",
+    strategy: str = DEFAULT,
     seed: int = 0,
     *,
     env: str = "",
@@ -56,9 +58,9 @@ def run(
 
 
 def sweep(
-    tasks: Iterable[str] = (TASK,),
+    tasks: Iterable[str] = (FIRST,),
     agents: Iterable[str] = ("iql",),
-    strategies: Iterable[str] = ("arb",),
+    strategies: Iterable[str] = (DEFAULT,),
     seeds: Iterable[int] = (0,),
     *,
     env: str = "",
@@ -90,7 +92,7 @@ def sweep(
 
 
 def compare(
-    task: str = TASK,
+    task: str = FIRST,
     agent: str = "iql",
     strategies: Iterable[str] | None = None,
     seeds: Iterable[int] = (0, 1, 2),

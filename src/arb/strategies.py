@@ -191,6 +191,8 @@ STRATEGIES: Mapping[str, Strategy] = {
     "warm_start": _row("warm_start", WarmStart, "Warm start", "online data alone, after a warm-up", "#882255"),
     "road": _row("road", Road, "ROAD", "an offline share chosen by a bandit", "#117733"),
 }
+DEFAULT = "arb_auto"
+"""The strategy of a run that names none."""
 PAPER = ("naive", "parallel", "top_n", "berb", "arb")
 """The strategies that the paper compares."""
 

@@ -168,6 +168,8 @@ def _suite() -> Iterator[Task]:
 
 SUITE: Mapping[str, Task] = MappingProxyType({task.name: task for task in _suite()})
 """The sets that this project makes itself (`arb.data.suite`), scored on D4RL's scales."""
+FIRST = "suite:hopper-mixed"
+"""The task of a run that names none."""
 
 
 def find_task(name: str) -> Task:

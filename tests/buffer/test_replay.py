@@ -189,7 +189,7 @@ def many(n=1000, length=50):
 @pytest.mark.parametrize("capacity", [1000, 1003, 5000])
 @pytest.mark.parametrize("chunk", [64, 999, 4096])
 def test_a_score_is_called_with_one_size_and_covers_every_row(capacity, chunk):
-    buffer = ReplayBuffer(capacity, OnPolicy(level="transition"), seed=0)
+    buffer = ReplayBuffer(capacity, OnPolicy(0.5, level="transition"), seed=0)
     buffer.load(many())
     sizes = set()
 

@@ -165,8 +165,8 @@ def test_a_sampler_serves_one_buffer():
     [
         (Uniform(), "Uniform()"),
         (Mixed(0.25), "Mixed(offline_share=0.25)"),
-        (OnPolicy(), "OnPolicy(temperature=0.5)"),
-        (OnPolicy("auto"), "OnPolicy(temperature='auto', effective=0.25)"),
+        (OnPolicy(), "OnPolicy(temperature='auto', effective=0.25)"),
+        (OnPolicy(0.5), "OnPolicy(temperature=0.5)"),
         (OnPolicy(2, level="transition"), "OnPolicy(temperature=2, level='transition')"),
         (Forgetful(), "Forgetful()"),
     ],
@@ -220,8 +220,8 @@ def test_mixed_without_offline_rows_left():
         ({"temperature": "auto", "effective": 0.0}, "effective must be a share"),
         ({"temperature": "auto", "least_effective": 0.5}, "leave out least_effective"),
         ({"temperature": 0.5, "effective": 0.5}, 'effective needs temperature="auto"'),
-        ({"effective": 0.5}, 'effective needs temperature="auto"'),
-        ({"least_effective": -0.5}, "least_effective must be"),
+        ({"least_effective": 0.5}, "leave out least_effective"),
+        ({"temperature": 0.5, "least_effective": -0.5}, "least_effective must be"),
         ({"unit": "std"}, "unit must be 'score' or 'spread'"),
     ],
 )

@@ -22,7 +22,7 @@ def test_the_family_follows_from_the_task(task):
     family = "antmaze" if "antmaze" in task else "locomotion"
     assert family_of(task).name == family
     for agent in AGENTS:
-        config = configure(task=task, agent=agent, overrides={"schedule.pretrain": 1_000_000})
+        config = configure(task=task, agent=agent, strategy="arb", preset="paper")
         assert config.settings == agent_settings(agent, FAMILIES[family])
         assert config.replay.temperature == tuned(agent, FAMILIES[family]).temperature
 
@@ -74,10 +74,26 @@ def test_every_setting_is_listed_and_can_be_set_to_what_it_is(agent):
     config = configure(agent=agent)
     rows = {row.name: row for row in settings_table(config)}
     assert rows["schedule.collect"].meaning.startswith("d_update: steps between")
-    assert rows["replay.strategy"].default == "arb"
+    assert rows["replay.strategy"].default == "arb_auto"
     changed = configure(agent=agent, overrides={name: row.default for name, row in rows.items() if name != "agent"})
     assert changed == config
     assert all(row.meaning for name, row in rows.items() if not name.startswith("settings."))
+
+
+def test_a_run_that_names_nothing_is_small_and_sets_its_own_temperature():
+    config = configure()
+    assert (config.task, config.replay.strategy, config.replay.temperature) == (
+        "suite:hopper-mixed",
+        "arb_auto",
+        "auto",
+    )
+    assert config.settings.hidden == (128, 128)
+    assert config.schedule.batch == 128
+    calql = configure(agent="calql", task="antmaze-umaze-v2").settings
+    assert calql.policy_hidden == calql.critic_hidden == (128, 128)
+    assert configure(preset="small").settings.hidden == (256, 256)
+    with pytest.raises(DataError, match=r"with the strategy arb_auto replay\.temperature is auto: choose another"):
+        configure(overrides={"replay.temperature": 2})
 
 
 def test_strategies_are_told_apart():
@@ -101,7 +117,7 @@ def test_strategies_are_told_apart():
     ],
 )
 def test_a_folder_is_named_by_what_was_asked(task, name):
-    folder = default_folder(configure(task=task, seed=3), "smoke")
+    folder = default_folder(configure(task=task, strategy="arb", seed=3), "smoke")
     assert str(folder) == f"runs/{name}"
 
 

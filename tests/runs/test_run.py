@@ -214,7 +214,7 @@ def test_every_leaf_can_be_set_from_text():
         "replay.level": "transition",
         "settings.hidden": "[32, 32]",
     }
-    config = configure(overrides=overrides)
+    config = configure(strategy="arb", overrides=overrides)
     assert config.schedule.online == 500
     assert config.replay.temperature == 2.0
     assert config.replay.clip == (-9.0, 7.0)

@@ -154,7 +154,7 @@ def asked(config, source=None, audited=False):
     return of(config, source)
 
 arb.runs.problem.Problem.of = asked
-sys.exit(main(["run", "-o", sys.argv[1]]))
+sys.exit(main(["run", "-t", "bundled:hopper-tiny", "-o", sys.argv[1]]))
 """
 
 

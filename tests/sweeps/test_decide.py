@@ -47,7 +47,7 @@ def test_rounds_end_when_the_seeds_are_used_up():
 
 
 def test_seeds_are_used_in_the_order_in_which_they_are_given():
-    cells = grid([TASK], seeds=[7, 2, 9], preset="smoke")
+    cells = grid([TASK], strategies=["arb"], seeds=[7, 2, 9], preset="smoke")
     found = rounds(cells, 1, lambda: [undecided(cells, "arb", 2)])
     assert [[cell.config.seed for cell in chosen] for chosen in found] == [[7], [7, 2]]
 

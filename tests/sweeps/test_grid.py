@@ -83,12 +83,12 @@ def test_what_is_equal_in_all_cells_is_in_no_name():
 
 
 def test_values_that_are_equal_are_one_run():
-    (cell,) = grid([TASK, TASK], leaves={"replay.temperature": ["2", "2.0", "2.00"]})
+    (cell,) = grid([TASK, TASK], strategies=["arb"], leaves={"replay.temperature": ["2", "2.0", "2.00"]})
     assert cell.folder == f"{TASK}/iql/arb/seed-0"
 
 
 def test_tuples_are_values_of_a_list():
-    cells = grid([TASK], leaves={"replay.clip": pieces("(-12,7),(-9,7)")})
+    cells = grid([TASK], strategies=["arb"], leaves={"replay.clip": pieces("(-12,7),(-9,7)")})
     assert [cell.config.replay.clip for cell in cells] == [(-12, 7), (-9, 7)]
     assert cells[1].folder == f"{TASK}/iql/arb-replay.clip=(-9,7)/seed-0"
 
@@ -163,8 +163,14 @@ def test_lists_and_ranges_of_the_command_line():
         (["--workers", "0"], "--workers must be at least 1"),
         (["-n", "--env", "Pendulm-v1"], "Did you mean: `Pendulum`?"),
         (["-n", "--task", "walker2d-medium-v2", "--env", "Pendulm-v1"], "Did you mean: `Pendulum`?"),
-        (["-n", "--agent", "calql", "--env", "CartPole-v1"], "CartPole-v1 has discrete actions"),
-        (["-n", "replay.temperature=0.5,-1"], "replay.temperature must be greater than 0, or auto, not -1.0"),
+        (
+            ["-n", "-t", "bundled:hopper-tiny", "--agent", "calql", "--env", "CartPole-v1"],
+            "CartPole-v1 has discrete actions",
+        ),
+        (
+            ["-n", "-s", "arb", "replay.temperature=0.5,-1"],
+            "replay.temperature must be greater than 0, or auto, not -1.0",
+        ),
         (["-n", "-s", "top_n", "replay.keep=0"], "replay.keep must be at least 1, not 0"),
     ],
 )

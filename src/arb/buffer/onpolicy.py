@@ -1,7 +1,7 @@
 """ARB: rows in proportion to how likely their trajectory is under the current policy."""
 
 import math
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from typing import Any, Literal
 
 import numpy as np
@@ -16,10 +16,8 @@ from arb.errors import DataError, refuse_unknown_word
 
 Level = Literal["trajectory", "transition"]
 
-DEFAULT = TemperatureRule(0.5)
-"""What `OnPolicy()` does. An explicit temperature never inherits from it."""
 EFFECTIVE = 0.25
-"""The effective share that `temperature="auto"` holds if none is given."""
+"""The effective share that `temperature="auto"` holds if none is given (docs/temperature.md says why)."""
 
 _NOTHING = Members(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
@@ -44,8 +42,8 @@ class OnPolicy(Sampler):
     OnPolicy(temperature=0.5, least_effective=0.25)
 
     Args:
-        temperature: λ. The smaller, the more the most on-policy data dominates. `"auto"` holds the effective sample
-            size instead. If not given, the library's default, `DEFAULT`.
+        temperature: λ. The smaller, the more the most on-policy data dominates. `"auto"`, the default, holds the
+            effective sample size instead.
         effective: with `"auto"`, the effective sample size to hold: a share of the rows up to 1, rows above 1.
         least_effective: with a number, the effective sample size below which λ is raised, in the same units.
         unit: what a number counts: log-likelihoods (the paper), or their standard deviation over the rows, so that
@@ -69,11 +67,10 @@ class OnPolicy(Sampler):
         refuse_unknown_word("level", level, ("trajectory", "transition"))
         if not clip[0] < clip[1]:
             raise DataError(f"the lower clip bound must lie below the upper one, got {clip}")
+        temperature = "auto" if temperature is None else temperature
         if temperature == "auto" and effective is None:
             effective = EFFECTIVE
-        given = {"effective": effective, "least_effective": least_effective, "unit": unit if unit != "score" else None}
-        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        rule = replace(DEFAULT, **chosen) if temperature is None else TemperatureRule(temperature, **chosen)
+        rule = TemperatureRule(temperature, effective, least_effective, unit)
         self._rule, self.clip, self.level = rule, clip, level
         self.temperature, self.effective, self.least_effective, self.unit = astuple(rule)
         self._head = 0  # rows from this sequence number on are not in the table

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from arb.errors import DataError
+from arb.tasks import FIRST
 
 
 def command(name: str, text: str | None, examples: str = "") -> argparse.ArgumentParser:
@@ -24,11 +25,12 @@ class Option(NamedTuple):
 def subject() -> dict[str, Option]:
     """Task, agent, strategy and seed, by their names."""
     from arb.algorithms import AGENTS
+    from arb.strategies import DEFAULT
 
     return {
-        "task": Option(("-t", "--task"), "bundled:pendulum-random", "task, file or other source of offline data"),
+        "task": Option(("-t", "--task"), FIRST, "task, file or other source of offline data"),
         "agent": Option(("-a", "--agent"), "iql", f"{', '.join(AGENTS)}, or my_module:MyAgent"),
-        "strategy": Option(("-s", "--strategy"), "arb", "a replay strategy (see below), or my_module:MyStrategy"),
+        "strategy": Option(("-s", "--strategy"), DEFAULT, "a replay strategy (see below), or my_module:MyStrategy"),
         "seed": Option(("--seed",), "0", "the seed"),
     }
 

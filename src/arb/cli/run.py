@@ -19,11 +19,11 @@ if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait fo
 
 EXAMPLES = """
 examples:
-  arb run                                              a run on data that comes with the package
+  arb run                                              a hopper: its data is made first, then kept
   arb run --task hopper-medium-v2 --preset paper       a run of the paper (arb data fetch hopper-medium-v2 first)
   arb run --agent calql --strategy naive --seed 3
   arb run --task my.hdf5 --env my_module:MyEnv-v0      your data and your environment
-  arb run schedule.online=50000 replay.temperature=2 settings.expectile=0.8
+  arb run --strategy arb replay.temperature=2 schedule.online=50000 settings.expectile=0.8
 
 A run is a folder. The same command again continues an interrupted run, or shows the result of a finished one.
 Every setting can be given as NAME=VALUE; `arb run --settings` lists them.

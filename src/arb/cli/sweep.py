@@ -20,7 +20,7 @@ EXAMPLES = """
 examples:
   arb sweep --strategy naive,arb --seed 0-3                    eight runs on data that comes with the package
   arb sweep --task hopper-random-v2,hopper-medium-v2 --agent iql,calql --strategy naive,arb --seed 0-3 --dry-run
-  arb sweep replay.temperature=0.1,0.5,2                       any setting can be an axis
+  arb sweep --strategy arb replay.temperature=0.1,0.5,2        any setting can be an axis
   arb sweep replay.clip='(-12,7),(-9,7)'                       a comma inside brackets belongs to the value
   arb sweep --strategy naive,parallel,arb --until-decided      more seeds only where they are needed
   arb sweep --strategy naive,arb --ray 10.0.0.1:6379           the same on a Ray cluster (docs/sweep.md)

@@ -5,15 +5,15 @@ No JAX is imported until the settings of an agent are asked for.
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from arb.algorithms import agent_settings, tuned
 from arb.data import attributes_of
 from arb.errors import DataError, near
 from arb.plugins import is_plug_in
 from arb.runs.settings import read_value
-from arb.strategies import Replay, strategy_row
-from arb.tasks import family_of, task_of
+from arb.strategies import DEFAULT, Replay, strategy_row
+from arb.tasks import FIRST, family_of, task_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Evaluation:
 class Config:
     """A run."""
 
-    task: str = "bundled:pendulum-random"
+    task: str = FIRST
     """A D4RL task, a file, or another source that `arb.data.load` knows."""
     env: str = ""
     """The environment, as a Gymnasium id; a task, and a file made here, bring their own."""
@@ -63,12 +63,20 @@ class Config:
     """The agent's own, by default the paper's for the family of the task."""
 
 
-PRESETS: dict[str, tuple[Schedule, Evaluation]] = {
-    # name: how much training, how much evaluation
-    "smoke": (Schedule(pretrain=400, online=400, collect=200, updates=200, refresh=200), Evaluation(400, 2)),
-    "demo": (Schedule(pretrain=10_000, online=10_000), Evaluation(2_000, 10)),
-    "small": (Schedule(pretrain=30_000, online=20_000), Evaluation(5_000, 20)),
-    "paper": (Schedule(), Evaluation()),
+class Preset(NamedTuple):
+    """How much training and evaluation."""
+
+    schedule: Schedule
+    evaluation: Evaluation
+    hidden: tuple[int, ...] = ()
+    """Units of each hidden layer, where they are not the agent's own."""
+
+
+PRESETS: dict[str, Preset] = {
+    "smoke": Preset(Schedule(pretrain=400, online=400, collect=200, updates=200, refresh=200), Evaluation(400, 2)),
+    "demo": Preset(Schedule(pretrain=40_000, online=40_000, batch=128), Evaluation(4_000, 5), (128, 128)),
+    "small": Preset(Schedule(pretrain=30_000, online=20_000), Evaluation(5_000, 20)),
+    "paper": Preset(Schedule(), Evaluation()),
 }
 
 _AT_LEAST_0, _AT_LEAST_1 = ((lambda v, low=low: v >= low, f"at least {low}") for low in (0, 1))
@@ -101,7 +109,7 @@ def configure(
     task: str = Config.task,
     env: str = "",
     agent: str = "iql",
-    strategy: str = "arb",
+    strategy: str = DEFAULT,
     seed: int = 0,
     preset: str = "demo",
     overrides: Mapping[str, Any] | None = None,
@@ -111,22 +119,30 @@ def configure(
     Args:
         task: a D4RL task, a file, or another source that `arb.data.load` knows. Its family decides the settings.
         env: Gymnasium id, for data that does not say its own.
-        agent: `iql`, `calql`, `pex`, `famo2o`, or `my_module:MyAgent`.
-        strategy: `arb`, `naive`, `parallel`, `top_n`, `berb`, or `my_module:MyStrategy`.
+        agent: a row of `arb.algorithms`, or `my_module:MyAgent`.
+        strategy: a row of `arb.strategies`, or `my_module:MyStrategy`.
         seed: of everything random.
         preset: how much training: `smoke`, `demo`, `small` or `paper`.
         overrides: values by leaf, such as `"schedule.online"` or `"settings.expectile"`.
     """
     if preset not in PRESETS:
         raise DataError(f"there is no preset {preset!r}{near(preset, PRESETS)}; there are {', '.join(PRESETS)}")
-    schedule, evaluation = PRESETS[preset]
+    schedule, evaluation, hidden = PRESETS[preset]
     family = family_of(task, env or _recorded_env(task))
     row = strategy_row(strategy)
     paper = {"temperature": tuned(agent, family).temperature} if row.settings is Replay else {}
     replay = row.settings(**{"strategy": strategy, **paper, **row.defaults})
-    config = Config(task, env, agent, seed, replay, schedule, evaluation, agent_settings(agent, family))
+    settings: Any = agent_settings(agent, family)
+    if hidden and not is_plug_in(agent):
+        settings = replace(settings, **{f.name: hidden for f in fields(settings) if f.name.endswith("hidden")})
+    config = Config(task, env, agent, seed, replay, schedule, evaluation, settings)
     for leaf, value in {"seed": seed, **(overrides or {})}.items():
         config = with_leaf(config, leaf, value)
+    for leaf, value in row.defaults.items():
+        if getattr(config.replay, leaf) != value:
+            raise DataError(
+                f"with the strategy {strategy} replay.{leaf} is {value}: choose another, such as arb, to set it"
+            )
     if getattr(config.settings, "policy_decay", None) is not None and "settings.policy_decay" not in (overrides or {}):
         # The rate falls over the whole of pre-training, however long that is.
         config = with_leaf(config, "settings.policy_decay", config.schedule.pretrain)

@@ -72,6 +72,8 @@ class Problem:
             source: where the data lies on this machine, if not where the configuration says.
             audited: whether to look for faults in the data, which takes a moment.
         """
+        if config.env:
+            _made(config.env).close()  # a mistake in its name should not wait for the data
         raw_columns, name, attributes = read_raw(source or config.task, split_columns(config.task)[1])
         data, task = finish(raw_columns, name, attributes), task_of(config.task)
         faults = [*serious(data, raw_columns)] if audited else []

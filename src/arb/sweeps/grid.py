@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from arb.algorithms import settings_class
 from arb.errors import DataError
 from arb.runs.config import Config, configure, flat
-from arb.strategies import STRATEGIES, strategy_row
+from arb.strategies import DEFAULT, STRATEGIES, strategy_row
 
 LONGEST_NAME = 120
 """Characters of a folder's name; a longer one ends in a hash instead."""
@@ -28,7 +28,7 @@ class Cell(NamedTuple):
 def grid(
     tasks: Iterable[str],
     agents: Iterable[str] = ("iql",),
-    strategies: Iterable[str] = ("arb",),
+    strategies: Iterable[str] = (DEFAULT,),
     seeds: Iterable[int] = (0,),
     leaves: Mapping[str, Sequence[Any]] | None = None,
     *,
