@@ -49,6 +49,13 @@ def refuse_file(folder: Path) -> None:
         raise DataError(f"{there} is a file, no folder: choose another with --out")
 
 
+def refuse_read_only(path: Path) -> None:
+    """Refuse a file that could not be written, before the work that it is to hold."""
+    there = next((place for place in path.absolute().parents if place.exists()), Path("/"))
+    if not os.access(there, os.W_OK):
+        raise DataError(f"{path} cannot be written: {there} is read-only; choose another place")
+
+
 def write_text(path: Path, text: str) -> None:
     """A small text file, whole or not at all."""
     with whole(path) as unfinished:

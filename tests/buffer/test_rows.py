@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arb import DataError, Mixed, OnPolicy, Uniform
+from arb import DataError, Mixed, OnPolicy, ReplayBuffer, Uniform
 from arb.buffer.rows import Rows
 
 
@@ -99,6 +99,15 @@ def test_a_refresh_that_is_forgotten_is_called_for_once(monkeypatch):
             rows.draw(1)
         rows.append([0])
         rows.draw(1)  # a second warning would be an error
+
+
+def test_steps_added_one_by_one_are_counted_too(monkeypatch):
+    monkeypatch.setattr("arb.buffer.rows.PATIENCE", 6)
+    buffer, here = ReplayBuffer(50, OnPolicy(), seed=0), np.zeros(1, np.float32)
+    for _ in range(6):
+        buffer.add(here, here, 0.0, here, terminated=False)
+    with pytest.warns(UserWarning, match="6 steps were added without a refresh"):
+        buffer.draw(1)
 
 
 def test_steps_that_come_while_rows_are_scored_are_counted_as_not_weighed(monkeypatch):

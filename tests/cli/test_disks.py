@@ -60,7 +60,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(place, name):
     assert "Traceback" not in done.stderr
     assert len([line for line in done.stderr.splitlines() if line.startswith("arb ")]) == 1
     new = files_of(place) - before
-    assert not [path for path in new if ".part" in path or path.endswith(("index.html", ".hdf5", ".jsonl"))], new
+    assert not [path for path in new if ".part" in path or path.endswith((".html", ".txt", ".hdf5", ".jsonl"))], new
+    assert "free some space" in done.stderr or "File too large" in done.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)

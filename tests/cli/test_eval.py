@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -211,6 +212,21 @@ def test_film(line_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert picture.size == (320, 32)
         assert picture.n_frames == 11  # of the start, and of every second of 20 steps
         assert picture.info["duration"] == 40
+
+
+def test_a_film_on_a_full_disk_is_one_line_and_no_file(line_run, tmp_path, capsys):
+    """A limit on the size of files stands in for the disk."""
+    (tmp_path / "films").mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))
+    try:
+        film = str(tmp_path / "films" / "line.gif")
+        status = arb(["eval", str(line_run), "--env", "tiny_line:Line-v0", "--episodes", "1", "--gif", film])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert status == 1
+    assert capsys.readouterr().err.splitlines() == ["arb eval: File too large"]
+    assert not list((tmp_path / "films").iterdir())
 
 
 def test_what_cannot_be_drawn_is_said_in_one_line(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from arb.errors import DataError
+from arb.files import refuse_read_only
 from arb.tasks import FAMILIES, PAPER, SUITE, TASKS, Task, find_task
 
 
@@ -17,9 +18,7 @@ def main(argv: list[str]) -> int:
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)
-    except BrokenPipeError:
-        raise
-    except (DataError, ValueError, OSError, ImportError) as problem:
+    except (ValueError, ImportError) as problem:
         print(f"arb data: {problem}", file=sys.stderr)
     except KeyboardInterrupt:
         print("arb data: stopped; run the same command to continue", file=sys.stderr)
@@ -129,6 +128,7 @@ def _ladder(arguments: argparse.Namespace) -> int:
 def _collect(arguments: argparse.Namespace) -> int:
     from arb.data.collect import Request, collect
 
+    refuse_read_only(arguments.out)
     folder = arguments.folder or arguments.out.with_suffix(".sac")
     request = Request(
         arguments.env,

@@ -105,9 +105,16 @@ def write_files(out: Path, content: Mapping[str, bytes], listing: str | None = N
     written = tuple(out / name for name in content)
     before = _listed(out / listing) if listing else []
     names = json.dumps(sorted(content), indent=1).encode()
-    for name, data in {**content, **({listing: names} if listing else {})}.items():
-        with whole(out / name) as unfinished:
-            unfinished.write_bytes(data)
+    everything = {**content, **({listing: names} if listing else {})}
+    new = [out / name for name in everything if not (out / name).exists()]
+    try:
+        for name, data in everything.items():
+            with whole(out / name) as unfinished:
+                unfinished.write_bytes(data)
+    except OSError:  # a full disk: tables without the page that explains them are of no use
+        for path in new:
+            path.unlink(missing_ok=True)
+        raise
     for name in before:
         if name not in content:
             (out / name).unlink(missing_ok=True)
