@@ -118,12 +118,24 @@ def test_more_steps_continue_a_run_whose_last_chunk_was_cut_short_or_evaluated_e
     straight = run(config_of(place, **more, **{"schedule.online": 100}), place / f"{length}-straight")
     folder = run(config_of(place, **more, **{"schedule.online": length}), place / f"{length}-continued").folder
     assert (folder / "eval.csv").read_text().count(f"online,{length},") == 1
+    saved = [json.loads(path.read_text())["step"] for path in sorted(folder.glob("checkpoint/*/state.json"))]
+    assert saved == [length // 20 * 20, length][-2 if length > 20 else -1 :]  # the end, and before the last chunk
     continued = run(config_of(place, **more, **{"schedule.online": 100}), folder)
     assert tables(folder) == tables(straight.folder)
     assert continued._replace(folder=straight.folder) == straight
     for name in ("policy", "best", "pretrained"):
         same = [np.load(at / "policy" / f"{name}.npz") for at in (folder, straight.folder)]
         assert all(np.array_equal(same[0][key], same[1][key]) for key in same[0].files), name
+
+
+def test_going_back_brings_back_the_policy_that_was_best_there(place, monkeypatch):
+    monkeypatch.setattr(Problem, "scores", lambda self, returns: np.zeros_like(returns))  # the first stays the best
+    folder = run(config_of(place, **{"schedule.online": 50, "evaluation.every": 40}), place / "tied").folder
+    best = folder / "policy" / "best.npz"
+    kept = best.read_bytes()
+    best.write_bytes(b"of the evaluation at step 50")
+    run(config_of(place, **{"schedule.online": 100, "evaluation.every": 40}), folder)
+    assert best.read_bytes() == kept
 
 
 @pytest.mark.parametrize("strategy", ["annealed", "warm_start"])
