@@ -271,3 +271,13 @@ def test_a_buffer_is_shown_in_one_line():
     buffer = made(20)
     buffer.load(past(np.float32))
     assert repr(buffer) == "ReplayBuffer(6 of 20 rows, Uniform())"
+
+
+def test_a_plain_step_that_overwrites_offline_rows_says_so():
+    buffer, here = ReplayBuffer(3, Uniform(), seed=0), np.zeros(1, np.float32)
+    past = {"observations": np.ones((2, 1)), "actions": np.ones((2, 1)), "rewards": np.ones(2), "terminals": [0, 1]}
+    buffer.load(past)
+    buffer.add(here, here, 0.0, here, terminated=False)
+    with pytest.warns(UserWarning, match="overwrite offline rows from now on: a capacity above 3"):
+        buffer.add(here, here, 0.0, here, terminated=False)
+    buffer.add(here, here, 0.0, here, terminated=False)  # said once

@@ -54,7 +54,7 @@ def work(folder: str, agent: str, strategy: str, seed: int, by_command: bool) ->
 
 
 def _typed(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return str(tuple(value)) if isinstance(value, list | tuple) else str(value)
 
 
 @pytest.fixture(scope="module")
