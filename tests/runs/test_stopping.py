@@ -65,7 +65,7 @@ def test_a_process_that_does_not_look_ends_without_waiting_for_a_compiled_call(n
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors == "\nstopping\n\nstopped; the same command continues from the last checkpoint\n"
+    assert errors == "\nstopping\n\nstopped; run the same command to continue\n"
 
 
 def test_a_second_signal_ends_it_at_once():

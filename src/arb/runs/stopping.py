@@ -96,5 +96,5 @@ def _watch(hear: int, seen: threading.Event, say: str) -> None:
         elif signals > 1:
             break
     if say:
-        print("\nstopped; the same command continues from the last checkpoint", file=sys.stderr, flush=True)
+        print("\nstopped; run the same command to continue", file=sys.stderr, flush=True)
     os._exit(130)
