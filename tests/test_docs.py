@@ -100,6 +100,32 @@ def test_commands_on_the_pages_have_options_that_exist(line, capsys):
     assert [option for option in options if not re.search(rf"(?<![\w-]){option}(?![\w-])", text)] == []
 
 
+def lines_with_settings() -> list[str]:
+    """Commands of the pages, and of the commands' own help, that start runs with nobody's own code in them."""
+    from arb.cli import run, sweep
+
+    helped = [line.strip().partition("   ")[0] for line in f"{run.EXAMPLES}\n{sweep.EXAMPLES}".splitlines()]
+    lines = [line for line in (*commands(), *helped) if re.match("arb (run|sweep) ", line)]
+    return sorted({line for line in lines if not re.search("(agent|strategy) [^ ]*:", line)})
+
+
+@pytest.mark.parametrize("line", lines_with_settings())
+def test_settings_in_commands_on_the_pages_are_accepted(line):
+    from arb.cli import run, sweep
+    from arb.cli.options import setting
+    from arb.runs.config import configure
+    from arb.sweeps.grid import grid, pieces
+
+    command, *words = shlex.split(line)[1:]
+    asked = (run if command == "run" else sweep).parser().parse_intermixed_args(words)
+    settings = dict(setting(text) for text in asked.settings)
+    if command == "run":
+        configure(task=asked.task, agent=asked.agent, strategy=asked.strategy, preset=asked.preset, overrides=settings)
+    else:
+        leaves = {name: pieces(values) for name, values in settings.items()}
+        grid(pieces(asked.task), pieces(asked.agent), pieces(asked.strategy), leaves=leaves, preset=asked.preset)
+
+
 # ---- links -----------------------------------------------------------------------------------------------------------
 
 

@@ -40,6 +40,10 @@ def test_a_leaf_varies_only_where_the_strategy_reads_it():
 def test_a_setting_that_makes_a_strategy_what_it_is_does_not_vary():
     cells = grid([TASK], strategies=["arb", "arb_auto"], leaves={"replay.temperature": [1, 2]})
     assert [cell.config.replay.temperature for cell in cells] == [1.0, 2.0, "auto"]
+    chosen = grid([TASK], strategies=["arb", "arb_auto"], overrides={"replay.temperature": 2})
+    assert [cell.config.replay.temperature for cell in chosen] == [2.0, "auto"]
+    with pytest.raises(DataError, match=r"with the strategy arb_auto replay\.temperature is auto: add --strategy arb"):
+        grid([TASK], strategies=["arb_auto"], overrides={"replay.temperature": 2})
 
 
 OWN = """

@@ -140,9 +140,7 @@ def configure(
         config = with_leaf(config, leaf, value)
     for leaf, value in row.defaults.items():
         if getattr(config.replay, leaf) != value:
-            raise DataError(
-                f"with the strategy {strategy} replay.{leaf} is {value}: choose another, such as arb, to set it"
-            )
+            raise DataError(f"with the strategy {strategy} replay.{leaf} is {value}: add --strategy arb to set it")
     if getattr(config.settings, "policy_decay", None) is not None and "settings.policy_decay" not in (overrides or {}):
         # The rate falls over the whole of pre-training, however long that is.
         config = with_leaf(config, "settings.policy_decay", config.schedule.pretrain)

@@ -136,10 +136,12 @@ def label(config: Config) -> str:
 
 
 def _has(agent: str, strategy: str, leaf: str) -> bool:
-    """Whether a setting exists for this agent and this strategy."""
+    """Whether an agent and a strategy have a setting, and one that they leave open."""
     group, _, name = leaf.partition(".")
     if group not in ("replay", "settings"):
         return True
+    if group == "replay" and name in strategy_row(strategy).defaults:
+        return False
     held = strategy_row(strategy).settings if group == "replay" else settings_class(agent)
     return name in {f.name for f in fields(held)}
 
