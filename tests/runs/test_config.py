@@ -92,7 +92,7 @@ def test_a_run_that_names_nothing_is_small_and_sets_its_own_temperature():
     calql = configure(agent="calql", task="antmaze-umaze-v2").settings
     assert calql.policy_hidden == calql.critic_hidden == (128, 128)
     assert configure(preset="small").settings.hidden == (256, 256)
-    with pytest.raises(DataError, match=r"with the strategy arb_auto replay\.temperature is auto: choose another"):
+    with pytest.raises(DataError, match=r"with the strategy arb_auto replay\.temperature is auto: add --strategy arb"):
         configure(overrides={"replay.temperature": 2})
 
 
