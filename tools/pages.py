@@ -329,7 +329,9 @@ def study_table(results: Any) -> str:
         mean = None if None in areas else sum(areas) / len(areas)
         rows.append([variant, *("" if area is None else f"{area:.1f}" for area in [*areas, mean]), against, *shares])
     sets = [task.partition("-")[2] for task in tasks]
-    return table(["", *sets, "mean", "minus Naive [95 %]", "ESS, % of rows", "online, % of a batch"], rows)
+    seeds = sorted({len(cell.runs) for cell in results.cells if cell.finished})
+    few = f"\n\nSeeds per cell: {seeds[0]}" + (f" to {seeds[-1]}." if len(seeds) > 1 else ".")
+    return table(["", *sets, "mean", "minus Naive [95 %]", "ESS, % of rows", "online, % of a batch"], rows) + few
 
 
 SUITE_ORDER = ("random", "mixed", "medium", "medium-expert")
