@@ -78,6 +78,9 @@ def test_a_fresh_network_says_one():
     assert [w.shape for w in ratio.net.weights] == [(14, 256), (256, 256), (256, 1)]
     assert float(jnp.abs(ratio.net.weights[1]).max()) <= 1 / 16
     assert float(jnp.abs(ratio.net.weights[2]).max()) <= 3e-3
+    for weights, bound in ((ratio.net.weights[1], 1 / 16), (ratio.net.weights[2], 3e-3)):  # over the whole range
+        assert float(weights.min()) < -0.9 * bound
+        assert float(weights.max()) > 0.9 * bound
 
 
 def loaded(config: RatioConfig = SMALL, online: int = 10) -> ReplayBuffer:

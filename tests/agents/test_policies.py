@@ -120,3 +120,9 @@ def test_policies_on_the_host_act_in_float32_numpy(kind):
         assert isinstance(action, np.ndarray | np.integer)
         if kind is not Categorical:
             assert (action.dtype, action.shape) == (np.float32, (2,))
+
+
+def test_a_fresh_squashed_policy_reads_its_width_from_the_network():
+    policy = TanhGaussian.create(jax.random.key(0), (3, 8, 2))
+    assert (float(policy.multiplier), float(policy.offset)) == (1.0, -1.0)
+    assert policy.net.weights[-1].shape == (8, 4)  # a mean and a width for each of two dimensions

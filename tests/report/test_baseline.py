@@ -85,6 +85,12 @@ def test_single_tasks_are_corrected_for_all_comparisons_of_the_table(tmp_path):
     assert not any(entries[0].best for _, entries in table.rows)
 
 
+def test_a_margin_is_for_normalised_scores(tmp_path):
+    write_pairs(tmp_path, [0.1, -0.1, 0.05])
+    table = next(table for table in paired_tables(results_of(tmp_path)) if table.name == "paired-naive-1-iql")
+    assert table.rows[0][0][2] == "no difference that matters"
+
+
 def test_plain_returns_are_compared_task_by_task(tmp_path):
     write_sweep(tmp_path, tasks=["one", "two"], reference=None)
     names = [table.name for table in paired_tables(results_of(tmp_path))]
