@@ -71,6 +71,13 @@ def test_a_share_that_no_weight_gives_is_refused(config):
         sampler(config)
 
 
+def test_the_authors_values():
+    config = RatioConfig()
+    assert (config.learning_rate, config.temperature, config.batch_size) == (3e-4, 5.0, 256)
+    assert (config.first_online_share, config.first_steps) == (0.5, 1000)
+    assert sampler(RatioConfig(first_online_share=0.0)).learns  # a share of nothing is one
+
+
 def test_a_fresh_network_says_one():
     ratio = Ratio.create(jax.random.key(0), 11, 3)
     values = ratio(jnp.ones((5, 11)), jnp.ones((5, 3)))
