@@ -117,3 +117,9 @@ def test_behaviour_cloning_is_iql_at_temperature_zero(batches):
     after, metrics = updated(agent, batch)
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a != b).any()), after.policy, agent.policy))
     assert float(metrics["policy_loss"]) == pytest.approx(-float(agent.policy.log_prob(batch.obs, batch.action).mean()))
+
+
+def test_the_papers_values():
+    config = IQLConfig()
+    assert (config.discount, config.expectile, config.temperature, config.target_rate) == (0.99, 0.7, 3.0, 0.005)
+    assert (config.hidden, config.learning_rate, config.largest_weight) == ((256, 256), 3e-4, 100.0)
