@@ -10,6 +10,7 @@ from tests.runs.tiny import NETWORKS, SMALL
 
 SETTINGS = SMALL | NETWORKS["iql"] | {"schedule.pretrain": 1, "schedule.updates": 1, "schedule.online": 20}
 del SETTINGS["replay.keep"]  # naive replay does not read it
+TASK = "bundled:pendulum-random"
 PLACE = "bundled-pendulum-random/iql/naive/seed-0"
 """Where a grid keeps this run."""
 
@@ -23,7 +24,7 @@ def one_format(monkeypatch):
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("api") / "grid"
-    result = arb.run(strategy="naive", preset="smoke", settings=SETTINGS, out=folder / PLACE)
+    result = arb.run(TASK, strategy="naive", preset="smoke", settings=SETTINGS, out=folder / PLACE)
     assert result.folder == folder / PLACE
     assert np.isfinite([result.pretrained, result.last, result.best, result.drop]).all()
     return folder
@@ -33,14 +34,14 @@ def test_a_run_is_a_folder_and_a_finished_one_is_returned(out):
     said = json.loads((out / PLACE / "config.json").read_text())["config"]
     assert (said["replay.strategy"], said["schedule.online"], said["settings.hidden"]) == ("naive", 20, [8, 8])
     before = (out / PLACE / "eval.csv").stat().st_mtime_ns
-    again = arb.run(strategy="naive", preset="smoke", settings=SETTINGS, out=str(out / PLACE))
+    again = arb.run(TASK, strategy="naive", preset="smoke", settings=SETTINGS, out=str(out / PLACE))
     assert again.folder == out / PLACE
     assert (out / PLACE / "eval.csv").stat().st_mtime_ns == before
 
 
 def test_another_run_does_not_go_into_the_same_folder(out):
     with pytest.raises(arb.DataError, match=r"seed = 0, not 1"):
-        arb.run(strategy="naive", seed=1, preset="smoke", settings=SETTINGS, out=out / PLACE)
+        arb.run(TASK, strategy="naive", seed=1, preset="smoke", settings=SETTINGS, out=out / PLACE)
 
 
 def test_a_policy_acts_on_observations_of_the_environment(out):
@@ -62,14 +63,14 @@ def test_a_report_is_a_page_and_a_table(out, tmp_path):
 
 def test_a_sweep_skips_what_is_finished(out):
     settings = {name: [value] for name, value in SETTINGS.items()}
-    outcome = arb.sweep(strategies=["naive"], seeds=[0], preset="smoke", settings=settings, out=out, workers=1)
+    outcome = arb.sweep([TASK], strategies=["naive"], seeds=[0], preset="smoke", settings=settings, out=out, workers=1)
     assert (outcome.done, outcome.skipped, outcome.failed) == ([], [PLACE], {})
     planned = json.loads((out / "plan.json").read_text())["cells"]
     assert [cell["folder"] for cell in planned] == [PLACE]
 
 
 def test_a_comparison_reports_on_its_runs(out):
-    report = arb.compare(strategies=["naive"], seeds=[0], preset="smoke", settings=SETTINGS, out=out, workers=1)
+    report = arb.compare(TASK, strategies=["naive"], seeds=[0], preset="smoke", settings=SETTINGS, out=out, workers=1)
     assert report.page == out / "report" / "index.html"
     assert "The run is finished." in report.text
 

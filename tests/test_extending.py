@@ -188,7 +188,9 @@ def test_the_agent_of_the_page_runs_resumes_and_is_exported(tmp_path, monkeypatc
     (tmp_path / "awac.py").write_text(code[1])
     monkeypatch.syspath_prepend(tmp_path)
     overrides = SMALL | {"settings.temperature": 0.5, "evaluation.episodes": 1}
-    config = configure(agent="awac:AWAC", strategy="arb", preset="smoke", overrides=overrides)
+    config = configure(
+        task="bundled:pendulum-random", agent="awac:AWAC", strategy="arb", preset="smoke", overrides=overrides
+    )
     assert config.settings.temperature == 0.5
     told: list[str] = []
     with pytest.raises(Interrupted):  # in fine-tuning, after its first chunk

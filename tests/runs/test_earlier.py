@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 def config():
-    return configure(task="bundled:pendulum-random", preset="smoke", overrides=SETTINGS)
+    return configure(task="bundled:pendulum-random", strategy="arb", preset="smoke", overrides=SETTINGS)
 
 
 def test_its_curves_and_figures_are_read(folder):
@@ -69,5 +69,8 @@ def test_its_policy_is_refused_in_one_line(folder):
 
 def test_another_setting_is_still_noticed(folder):
     with pytest.raises(DataError, match="seed = 0, not 1"):
-        run(configure(task="bundled:pendulum-random", preset="smoke", seed=1, overrides=SETTINGS), folder)
+        run(
+            configure(task="bundled:pendulum-random", strategy="arb", preset="smoke", seed=1, overrides=SETTINGS),
+            folder,
+        )
     assert RunFolder(folder).done

@@ -21,7 +21,12 @@ def cells_of(seeds):
 
 
 def variants(**leaves):
-    return grid([TASK], preset="smoke", leaves={name.replace("_", "."): values for name, values in leaves.items()})
+    return grid(
+        [TASK],
+        strategies=["arb"],
+        preset="smoke",
+        leaves={name.replace("_", "."): values for name, values in leaves.items()},
+    )
 
 
 def folders(cells):
@@ -36,7 +41,7 @@ def test_the_plan_grows_and_keeps_other_configurations_out(tmp_path):
     assert [row["folder"] for row in held] == [cell.folder for cell in cells]
     assert held[0]["config"] == flat(cells[0].config)
     longer = grid(["hopper-medium-v2"], strategies=["naive"], preset="demo")
-    with pytest.raises(DataError, match=r"naive/seed-0 with evaluation.episodes = 2, not 10: choose another"):
+    with pytest.raises(DataError, match=r"naive/seed-0 with evaluation.episodes = 2, not 5: choose another"):
         plan.placed(tmp_path, longer)
 
 
@@ -98,7 +103,7 @@ def test_a_plan_from_before_a_setting_existed_still_opens(tmp_path):
 
 def test_a_finished_run_whose_data_has_changed_is_refused(tmp_path):
     tiny.write_data(tmp_path / "data.npz")
-    (cell,) = grid([str(tmp_path / "data.npz")], env="Pendulum-v1", preset="smoke")
+    (cell,) = grid([str(tmp_path / "data.npz")], strategies=["arb"], env="Pendulum-v1", preset="smoke")
     run = RunFolder(tmp_path / cell.folder)
     run.path.mkdir(parents=True)
     run.done_mark.touch()

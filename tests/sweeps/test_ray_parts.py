@@ -3,9 +3,11 @@
 import os
 import stat
 import tempfile
+import time
 
 import pytest
 
+from arb import DataError
 from arb.sweeps import ray_node
 from arb.sweeps.ray_cluster import RayCluster, explained, plugins
 from arb.sweeps.ray_node import Parcel, _data_here, _modules_here, packed, private_folder, unpack
@@ -139,6 +141,21 @@ class Late:
         if len(self.asked) == 1:
             raise self.exceptions.GetTimeoutError
         return [{"answer": "done"}], b""
+
+
+class Broken(Late):
+    """Ray, when the node through which it is asked dies under the question."""
+
+    def wait(self, sent, num_returns, timeout):
+        raise OSError("Broken pipe")
+
+
+def test_a_socket_that_breaks_means_that_the_head_is_gone():
+    cluster = RayCluster.__new__(RayCluster)
+    cluster._ray, cluster._head, cluster._underway = Broken(), "10.0.0.1:6379", {"sent": ("key", {})}
+    cluster._looked = time.monotonic()
+    with pytest.raises(DataError, match=r"the head of the Ray cluster at 10\.0\.0\.1:6379 is gone; finished slices"):
+        cluster.hear(0.0)
 
 
 def test_an_answer_that_is_lost_with_its_node_does_not_block_the_driver(tmp_path, monkeypatch):

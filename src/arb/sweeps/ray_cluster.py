@@ -80,7 +80,8 @@ class RayCluster:
             **self._data(config["task"]),
             modules=plugins(config),
         )
-        sent = self._task.remote({**order, "seconds": self._slice}, parcel)
+        with self._connected():
+            sent = self._task.remote({**order, "seconds": self._slice}, parcel)
         self._underway[sent] = (key, order)
 
     def hear(self, timeout: float) -> list[tuple[Any, Answer]]:
@@ -88,11 +89,13 @@ class RayCluster:
         found: list[tuple[Any, Answer]] = [(None, {"answer": "notice", "text": text}) for text in self._look()]
         if not self._underway:
             return found
-        ready, _ = self._ray.wait(list(self._underway), num_returns=len(self._underway), timeout=timeout)
+        with self._connected():
+            ready, _ = self._ray.wait(list(self._underway), num_returns=len(self._underway), timeout=timeout)
         for sent in ready:
             key, order = self._underway.pop(sent)
             try:
-                answers, archive = self._ray.get(sent, timeout=GET_SECONDS)
+                with self._connected():
+                    answers, archive = self._ray.get(sent, timeout=GET_SECONDS)
             except self._ray.exceptions.GetTimeoutError:
                 self._underway[sent] = (key, order)
                 continue
@@ -127,15 +130,28 @@ class RayCluster:
         except DataError:
             self._silent += 1
             if self._silent >= LOOKS:
-                raise DataError(
-                    f"the head of the Ray cluster at {self._head} is gone; finished slices are saved: start Ray again "
-                    "and run the same command to continue"
-                ) from None
+                raise self._gone() from None
             return
         self._silent, before = 0, self._alive
         self._alive = self._nodes()
         for node in before.keys() - self._alive.keys():
             yield f"Ray lost the node {before[node]} (its raylet died or does not answer); its runs continue elsewhere"
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Around a question to Ray: a socket that breaks under it belongs to the node through which we ask."""
+        try:
+            yield
+        except self._ray.exceptions.RayError:  # of which some are timeouts, and those are OSErrors
+            raise
+        except OSError:
+            raise self._gone() from None
+
+    def _gone(self) -> DataError:
+        return DataError(
+            f"the head of the Ray cluster at {self._head} is gone; finished slices are saved: start Ray again "
+            "and run the same command to continue"
+        )
 
     def _nodes(self) -> dict[str, str]:
         """Addresses of the nodes that are alive, by their ids."""
@@ -144,7 +160,9 @@ class RayCluster:
     def _object(self, path: Path) -> Any:
         """A file or folder as an object of Ray, put there once; the driver owns it, so that it outlives any node."""
         if path not in self._objects:
-            self._objects[path] = self._ray.put(packed(path) if path.is_dir() else path.read_bytes())
+            content = packed(path) if path.is_dir() else path.read_bytes()
+            with self._connected():
+                self._objects[path] = self._ray.put(content)
         return self._objects[path]
 
     def _data(self, task: str) -> dict[str, Any]:
