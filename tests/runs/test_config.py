@@ -83,7 +83,7 @@ def test_every_setting_is_listed_and_can_be_set_to_what_it_is(agent):
 def test_a_run_that_names_nothing_is_small_and_sets_its_own_temperature():
     config = configure()
     assert (config.task, config.replay.strategy, config.replay.temperature) == (
-        "suite:hopper-mixed",
+        "suite:walker2d-mixed",
         "arb_auto",
         "auto",
     )

@@ -8,7 +8,7 @@ from arb.cli.sweep import add_working, carry_out
 
 EXAMPLES = """
 examples:
-  arb compare                                          six strategies, three seeds, on suite:hopper-mixed
+  arb compare                                          six strategies, three seeds, on suite:walker2d-mixed
   arb compare --task hopper-medium-v2 --agent calql --preset small --seed 0-3
   arb compare --strategy naive,arb schedule.online=50000
 
