@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 PATIENCE = 5.0
@@ -49,16 +49,11 @@ def stoppable(say: str = "", own_process: bool = False) -> Iterator[Callable[[],
         yield lambda: False
         return
     try:
-        with _watched(seen, say) if own_process else _unwatched():
+        with _watched(seen, say) if own_process else nullcontext():
             yield asked_to_stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _unwatched() -> Iterator[None]:
-    yield
 
 
 @contextmanager

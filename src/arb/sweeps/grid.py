@@ -162,7 +162,8 @@ def _refuse_leaves_without_reader(axes: Mapping[str, Sequence[Any]], pairs: Sequ
         if not any(_reads(agent, strategy, leaf) for agent, strategy in pairs):
             readers = [name for name in STRATEGIES if _reads(pairs[0][0], name, leaf)]
             if readers:
-                raise DataError(f"{leaf} is read only by {' and '.join(readers)}, which is not among the strategies")
+                only = f"{leaf} is read only by {' and '.join(readers)}, which is not among the strategies"
+                raise DataError(f"{only}: add --strategy {readers[0]}")
             configure(agent=pairs[0][0], strategy=pairs[0][1], overrides={leaf: values[0]})  # says what is wrong
 
 
