@@ -149,8 +149,14 @@ def test_claims_are_corrected_for_their_number(tmp_path):
     assert verdict_of(tmp_path, "With IQL, ARB beats naive replay") == "not confirmed"
 
 
-def test_other_settings_of_arb_do_not_speak_for_the_published_ones(tmp_path):
-    write_pairs(tmp_path, [9.0, 10.0, 11.0], **{"replay.level": "transition"})
+@pytest.mark.parametrize(
+    "other",
+    [{"replay.level": "transition"}, {"replay.temperature": 2.0}, {"replay.likelihood": "density"},
+     {"replay.clip": [-12.0, 2.0]}, {"schedule.updates": 250, "schedule.collect": 1000}],
+    ids=str,
+)  # fmt: skip
+def test_other_settings_of_arb_do_not_speak_for_the_published_ones(tmp_path, other):
+    write_pairs(tmp_path, [9.0, 10.0, 11.0], **other)
     assert verdict_of(tmp_path, "With IQL, ARB beats naive replay") == "not tested"
 
 
