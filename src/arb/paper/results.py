@@ -215,7 +215,7 @@ def _scope(campaigns: Sequence[Campaign]) -> str:
     runs = [run for campaign in campaigns for run in campaign.runs]
     tasks = {(campaign.name, run.task) for campaign in campaigns for run in campaign.runs}
     hours = sum(run.minutes or 0.0 for run in runs) / 60.0
-    known = f", {hours:.1f} hours of computing" if hours else ""
+    known = f", {hours:.1f} hours of wall time with pre-training counted for every run that shares it" if hours else ""
     return (
         f"{count(len(runs), 'finished run')} on {count(len(tasks), 'task')} in {count(len(campaigns), 'archive')}"
         f"{known}. Differences are paired: strategies of one seed start from the same pre-trained agent. The area "
