@@ -80,7 +80,7 @@ def test_bands_that_bound_the_online_share_are_drawn_where_they_are_logged(tmp_p
     rows = [text[0] + ",replay.online_bound", text[1] + ",", *(line + ",0.4" for line in text[2:])]
     (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
     (axes,) = online_share(gather(read_runs([tmp_path])), "iql").axes
-    assert any(np.all(line.get_ydata() == 0.4) for line in axes.get_lines())
+    assert np.all(lines_of(axes)["its upper bound"][:, 1] == 0.4)
     assert json.loads((folder / "config.json").read_text())["config"]["replay.strategy"] == "arb_auto"
 
 

@@ -19,7 +19,7 @@ from arb.report.looks import looks
 from arb.report.runs import read_runs
 
 PALE = "#868e96"
-BUFFER, EFFECTIVE = "online share of the buffer", "effective sample size, share of the rows"
+BUFFER, BOUND, EFFECTIVE = "online share of the buffer", "its upper bound", "effective sample size, share of the rows"
 GROUNDS: Mapping[str, tuple[str, str]] = {"light": ("#1f2933", "#e9ecef"), "dark": ("#d7dde3", "#353c44")}
 """Ink and grid, on white and on nearly black paper."""
 FORMATS: Mapping[str, Mapping[str, Any]] = {
@@ -153,11 +153,12 @@ def _share_panel(axes: Any, cells: Sequence[Seeds], style: Mapping[str, Any]) ->
         shares, bound = cell.metric("replay.online_share"), cell.metric("replay.online_bound")
         if shares:
             _banded(axes, *shares, cell.variant, **style[cell.variant])
+        alone = len(cells) == len(cell.runs) == 1
         if bound:
             axes.plot(bound[0], np.minimum(1.0, bound[1].mean(0)), color=style[cell.variant]["color"], linewidth=0.7,
-                      linestyle="--")  # fmt: skip
+                      linestyle="--", label=BOUND if alone else None)  # fmt: skip
         effective = cell.metric("replay.effective_share")
-        if effective and len(cells) == len(cell.runs) == 1:
+        if effective and alone:
             axes.plot(effective[0], effective[1][0], color=style[cell.variant]["color"], linewidth=1.2, linestyle=":",
                       label=EFFECTIVE)  # fmt: skip
     axes.set_ylim(0, 1.02)
@@ -193,7 +194,7 @@ def _finish(axes: Any, title: str, handles: dict[str, Any]) -> None:
 
 
 def _legend(figure: Figure, handles: Mapping[str, Any], order: Sequence[str]) -> None:
-    names = sorted(handles, key=(*order, BUFFER, EFFECTIVE).index)
+    names = sorted(handles, key=(*order, BOUND, BUFFER, EFFECTIVE).index)
     if names:
         lines = math.ceil(sum(0.55 + 0.085 * len(name) for name in names) / figure.get_figwidth())  # inches, about
         figure.legend([handles[name] for name in names], [plain(name) for name in names], loc="outside lower center",
