@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from arb import DataError, OnPolicy, ReplayBuffer, Uniform
@@ -45,6 +45,7 @@ def test_one_at_a_time_and_in_batches_of_one_are_the_same(steps, double):
 
 @settings(max_examples=30, deadline=None)
 @given(steps=st.lists(st.sampled_from(["on", "on", "ends", "cut", "jumps"]), max_size=40), capacity=st.integers(3, 20))
+@example(["on", "ends"], 3)  # every trajectory loses its only row to the others
 def test_several_at_a_time_and_by_name_are_the_same(steps, capacity):
     plain, named = made(capacity), made(capacity)
     at = np.array([0.0, 1000.0, 2000.0])
@@ -124,6 +125,43 @@ def test_bounds_hold_as_the_actions_are_stored():
     buffer.add(**PLAIN | {"action": vector(0.4)})
     buffer.add(**PLAIN | {"obs": vector(1, 0), "action": np.array([-0.4])})
     assert len(buffer) == 2
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    ("action", "taken"),
+    [
+        ((0.4, 3.0), True),  # each number has bounds of its own
+        ((0.6, 0.0), False),
+        ((0.0, -3.1), False),
+        ((0.0, np.nan), False),  # a comparison of numbers that begins with 0 would not see it
+        ((np.nan, 0.0), False),
+    ],
+)
+def test_bounds_of_several_numbers(action, taken, several):
+    buffer = made(action_bounds=(vector(-0.5, -3.0), vector(0.5, 3.0)))
+    none = np.zeros(1, bool)
+    for x, a in ((0.0, (0.0, 0.0)), (1.0, action)):
+        step = vector(x, 0), vector(*a), np.float32(1.0), vector(x + 1, 0)
+        with nullcontext() if taken or x == 0 else pytest.raises(DataError, match=r"^action "):
+            if several:
+                buffer.add_batch(*(np.asarray(value)[None] for value in step), none, none)
+            else:
+                buffer.add(*step, False)
+    assert len(buffer) == 1 + taken
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_observations_are_finite_where_jumps_are_allowed(several):
+    buffer, none = made(jump=None), np.zeros(1, bool)
+    buffer.add(**PLAIN)
+    step = PLAIN | {"obs": vector(np.nan, 0)}
+    if several:
+        step = {key: np.asarray(value, getattr(value, "dtype", np.float32))[None] for key, value in step.items()}
+        step |= {"terminated": none, "truncated": none}
+    with pytest.raises(DataError, match=r"^obs has a value that is not finite"):
+        (buffer.add_batch if several else buffer.add)(**step)
+    assert len(buffer) == 1
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -139,7 +139,7 @@ class ReplayBuffer:
             next_obs = with_final_obs(next_obs, infos)
         if len(ended) == 1 and valid is None and isinstance(obs, np.ndarray) and isinstance(next_obs, np.ndarray):
             action, reward = np.asarray(actions)[0], np.asarray(rewards)[0]
-            self.buffer.add(obs[0], action, reward, next_obs[0], ended[0], cut[0] & ~ended[0])
+            self.buffer.add(obs[0], action, reward, next_obs[0], ended.item(), cut.item() and not ended.item())
         else:
             self.buffer.add_batch(obs, actions, rewards, next_obs, ended, cut & ~ended, valid=valid)
 

@@ -121,11 +121,12 @@ class ReplayBuffer(buffers.ReplayBuffer):
         """
         before, here = self.pos - 1, self.pos
         super().add(obs, next_obs, action, reward, done, infos)
-        reached = {key: column[before] for key, column in named(self.next_observations).items()}
-        starts = {key: column[here] for key, column in named(self.observations).items()}
-        for env in np.flatnonzero(differs(reached, starts)).tolist():
-            self.rows.close(env)
-        self.rows.append(range(self.n_envs), ends=(self.dones[here] > 0).tolist())
+        reached, starts = named(self.next_observations), named(self.observations)
+        if any(reached[key][before].tobytes() != column[here].tobytes() for key, column in starts.items()):
+            last, first = {key: reached[key][before] for key in starts}, {key: starts[key][here] for key in starts}
+            for env in np.flatnonzero(differs(last, first)).tolist():
+                self.rows.close(env)
+        self.rows.append(range(self.n_envs), ends=self.dones[here].tolist())
         if self._offline and not self._warned and self.rows.ledger.head > self.rows.ledger.capacity:
             self._warned = True
             warnings.warn(

@@ -84,7 +84,7 @@ class Ledger:
     @property
     def oldest(self) -> int:
         """The smallest sequence number alive."""
-        return self.head - self.size
+        return max(self.head - self.capacity, 0)
 
     @property
     def nbytes(self) -> int:
@@ -195,6 +195,27 @@ class Ledger:
         slot = self._enter(row, stream, self.head >= self.capacity)
         self._came(1, online)
         return row, slot
+
+    def go_on(self, going: list[Open], slots: Ints) -> int | None:
+        """Append one online step of each of these trajectories, given with their slots, all at once: the first row.
+
+        None, and nothing has happened, if their rows would not lie side by side, or one has no row that stays.
+        """
+        first, n = self.head % self.capacity, len(going)
+        if first + n > self.capacity:
+            return None
+        if self.head >= self.capacity:
+            if any(one.first < 0 or first <= one.newest < first + n for one in going):
+                return None
+            for row in range(first, first + n):
+                self._overwrite(row)
+        rows = np.arange(first, first + n)
+        self.following[[one.newest for one in going]] = rows
+        self.trajectory[first : first + n], self.following[first : first + n] = slots, -1
+        for row, one in enumerate(going, first):
+            one.newest = row
+        self._came(n, online=True)
+        return first
 
     def _enter(self, row: int, stream: int, overwrites: bool) -> int:
         if overwrites:

@@ -100,10 +100,9 @@ class OnPolicy(Sampler):
 
     def insert(self, rows: Ints) -> None:  # noqa: ARG002 - what counts is which rows are gone
         """Drop overwritten rows once all the heaviest are among them, so that the largest weight is a living row's."""
-        oldest = self.ledger.oldest
-        if self._table is None or oldest <= self._until:
+        if self._table is None or self.ledger.oldest <= self._until:
             return
-        if oldest >= self._head:
+        if self.ledger.oldest >= self._head:
             self._forget()
         else:
             self._draw_from(*self._living())

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from arb.buffer.ahead import RefreshAhead
 from arb.buffer.diagnostics import describe
-from arb.buffer.ledger import Ints, Ledger, State
+from arb.buffer.ledger import Ints, Ledger, Open, State
 from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.samplers import Sampler
 from arb.buffer.scoring import CHUNK, RowScore, score_all
@@ -84,7 +84,7 @@ class Rows:
             self._insert(rows)
         return rows, slots
 
-    def append(self, streams: Sequence[int], ends: Sequence[bool] | None = None) -> tuple[Ints, list[int]]:
+    def append(self, streams: Sequence[int], ends: Sequence[float] | None = None) -> tuple[Ints, list[int]]:
         """One online step of each of these streams: the rows they take, and the slots of their trajectories.
 
         A stream is what makes one step after the other, such as an environment; its first step, and the first after
@@ -94,11 +94,12 @@ class Rows:
             if ends is None:
                 rows, slots = self.ledger.append(streams, online=True)
             else:
-                rows, slots = np.arange(self.ledger.head, self.ledger.head + len(streams)) % self.ledger.capacity, []
+                taken = []
                 for stream, over in zip(streams, ends, strict=True):
-                    slots.append(self.ledger.append_one(stream, online=True)[1])
+                    taken.append(self.ledger.append_one(stream, online=True))
                     if over:
                         self.ledger.close(stream)
+                rows, slots = np.array([row for row, _ in taken], np.int64), [slot for _, slot in taken]
             self._steps_since_refresh += len(rows)
             self._insert(rows)
         return rows, slots
@@ -110,6 +111,18 @@ class Rows:
         if self._told:
             self.sampler.insert(np.array([row]))
         return row, slot
+
+    def append_all(self, going: list[Open], slots: Ints) -> int | None:
+        """One online step of each of these unfinished trajectories, for whoever holds the lock: the first row.
+
+        None, and nothing has happened, where `Ledger.go_on` says so.
+        """
+        first = self.ledger.go_on(going, slots)
+        if first is not None:
+            self._steps_since_refresh += len(going)
+            if self._told:
+                self.sampler.insert(np.arange(first, first + len(going)))
+        return first
 
     def close(self, stream: int) -> Ints:
         """End a stream's trajectory, if it has one open: the rows of that trajectory, in the order of its steps."""
