@@ -136,6 +136,14 @@ CAMPAIGNS = {
         tuple(SUITE),
         settings={**LONG, "schedule.online": 1},
     ),
+    "precision": Campaign(
+        "IQL with float32 and with bfloat16 products",
+        {
+            "float32": ("arb_auto", {}),
+            "bfloat16": ("arb_auto", {"settings.precision": "bfloat16"}),
+        },
+        ("suite:hopper-mixed", "suite:hopper-medium-expert"),
+    ),
     "volume": Campaign(
         "updates per step",
         {
