@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,13 +85,10 @@ def main() -> None:
     lines = []
     for task in tasks:
         for strategy in ("arb", "arb_auto"):
-            found = list(along(task, strategy, size))
-            of = partial(np.array, dtype=np.float64)
-            variation, faster, error, spread = (of([getattr(one, name) for one in found]) for name in Refresh._fields)
-            lines.append(
-                [task, strategy, f"{variation.mean():.5f}", f"{variation.max():.5f}", f"{np.median(faster):.2f}"]
-                + [f"{np.median(error):.1e}", f"{np.median(spread):.2f}"]
-            )
+            found = np.array(list(along(task, strategy, size)))
+            variation, faster, error, spread = found.T
+            seen = f"{variation.mean():.5f}", f"{variation.max():.5f}", f"{np.median(faster):.2f}"
+            lines.append([task, strategy, *seen, f"{np.median(error):.1e}", f"{np.median(spread):.2f}"])
             print(" ".join(lines[-1]), flush=True)
     print(table(["set", "strategy", "variation, mean", "at most", "times faster", "error", "spread"], lines))
 
