@@ -1,6 +1,7 @@
 """How a run stops, continues, shares and exports; what it refuses before and while it works."""
 
 import json
+import os
 
 import gymnasium
 import numpy as np
@@ -28,7 +29,7 @@ SHORT = {"schedule.pretrain": 20, "schedule.online": 40, "schedule.updates": 20,
 
 
 class Pendulum(gymnasium.Wrapper):
-    """Pendulum in other clothes: observations in parts, a NaN, or a word on success."""
+    """Pendulum in other clothes: observations in parts, a NaN, an infinite reward, or a word on success."""
 
     def __init__(self, style="plain"):
         super().__init__(gymnasium.make("Pendulum-v1").unwrapped)
@@ -53,6 +54,8 @@ class Pendulum(gymnasium.Wrapper):
         self.steps += 1
         if self.style == "nan" and self.steps == 3:
             obs = obs * np.nan
+        if self.style == "infinite" and self.steps == 3:
+            reward = -np.inf
         if self.style == "success":
             info = {**info, "is_success": self.steps == 5}
         return self._obs(obs), reward, terminated, truncated, info
@@ -60,7 +63,7 @@ class Pendulum(gymnasium.Wrapper):
 
 @pytest.fixture(scope="module", autouse=True)
 def environments():
-    names = {style: f"arb-tests/{style}-v0" for style in ("parts", "image", "nan", "success")}
+    names = {style: f"arb-tests/{style}-v0" for style in ("parts", "image", "nan", "infinite", "success")}
     for style, name in names.items():
         gymnasium.register(name, Pendulum, max_episode_steps=40, disable_env_checker=True, kwargs={"style": style})
     yield
@@ -207,7 +210,7 @@ def test_a_slow_chunk_is_dropped_when_asked_to_stop_and_done_again(place, straig
     assert tables(folder) == tables(straight.folder)
 
 
-def test_folders_appear_whole_and_are_checked(tmp_path):
+def test_folders_appear_whole_and_are_checked(tmp_path, monkeypatch):
     def broken(folder):
         (folder / "agent.safetensors").write_text("half")
         raise OSError(28, "No space left on device")
@@ -215,8 +218,16 @@ def test_folders_appear_whole_and_are_checked(tmp_path):
     with pytest.raises(OSError, match="No space left"):
         write_whole(tmp_path / "x", broken)
     assert list(tmp_path.iterdir()) == []
+    on_disk = []
+    monkeypatch.setattr(
+        "arb.runs.checkpoint.to_disk", lambda path: on_disk.append((path.name, (tmp_path / "x").exists()))
+    )
     write_whole(tmp_path / "x", lambda folder: (folder / "agent.safetensors").write_text("whole"))
     assert intact(tmp_path / "x")
+    *before, parent = on_disk  # the content is on disk before it has its name, and then the name
+    unfinished = f"unfinished.{os.getpid()}"
+    assert set(before) == {(name, False) for name in ("agent.safetensors", "sums.json", unfinished)}
+    assert parent == (tmp_path.name, True)
     assert not intact(tmp_path)
     for text in ("{}", "[]", '{"agent.safetensors": 1}', "{"):
         (tmp_path / "x" / "sums.json").write_text(text)
@@ -266,13 +277,14 @@ def test_success_is_recorded_where_the_environment_says_it(place):
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-def test_an_observation_that_is_not_finite_is_the_environments(place):
-    problem = Problem.of(with_leaf(config_of(place), "env", "arb-tests/nan-v0"))
+@pytest.mark.parametrize(("style", "what"), [("nan", "observation .*nan"), ("infinite", "reward -inf")])
+def test_what_is_not_finite_is_the_environments(style, what, place):
+    problem = Problem.of(with_leaf(config_of(place), "env", f"arb-tests/{style}-v0"))
     env = problem.make_env()
     env.reset(seed=0)
     env.step([0.0])
     env.step([0.0])
-    with pytest.raises(DataError, match=r"the environment arb-tests/nan-v0 returned the observation .*nan"):
+    with pytest.raises(DataError, match=f"the environment arb-tests/{style}-v0 returned the {what}"):
         env.step([0.0])
 
 

@@ -56,7 +56,6 @@ def intact(folder: Path) -> bool:
 # ---- checkpoints -----------------------------------------------------------------------------------------------------
 def write_checkpoint(folder: Path, number: int, fill: Callable[[Path], None], keep: int = 2) -> None:
     """Write a numbered checkpoint, and remove all but the last `keep`, and what a killed process left."""
-    folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / f"{number:012d}", fill)
     for old in [*_numbered(folder)[:-keep], *folder.glob("unfinished*")]:
         shutil.rmtree(old)
