@@ -3,18 +3,22 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from arb import DataError
 from arb.algorithms import AGENTS, agent_settings, tuned
-from arb.runs.config import configure
+from arb.runs.config import PRESETS, configure, with_leaf
 from arb.runs.folder import default_folder
 from arb.runs.settings import settings_table
 from arb.strategies import FIGURES, STRATEGIES, strategy_colour, strategy_label
 from arb.tasks import FAMILIES, SUITE, TASKS, family_of
 from tests.runs import tiny
+
+DOCS = Path(__file__).parents[2] / "docs" / "run.md"
 
 
 @pytest.mark.parametrize("task", [*TASKS, *SUITE])
@@ -94,6 +98,25 @@ def test_a_run_that_names_nothing_is_small_and_sets_its_own_temperature():
     assert configure(preset="small").settings.hidden == (256, 256)
     with pytest.raises(DataError, match=r"with the strategy arb_auto replay\.temperature is auto: add --strategy arb"):
         configure(overrides={"replay.temperature": 2})
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_those_of_the_docs(preset):
+    pretrain, online, evaluation = re.search(
+        rf"^\| `{preset}` \| ([\d,]+) \| ([\d,]+) \| (.*) \|$", DOCS.read_text(), re.MULTILINE
+    ).groups()
+    schedule, when, _ = PRESETS[preset]
+    assert (f"{schedule.pretrain:,}", f"{schedule.online:,}") == (pretrain, online)
+    often = "" if preset == "smoke" else f" every {when.every:,}"  # only at the ends of both phases
+    assert evaluation.startswith(f"{when.episodes} episodes{often}")
+
+
+def test_another_strategy_keeps_the_settings_that_both_have():
+    config = configure(strategy="arb", overrides={"replay.temperature": 2, "replay.clip": (-3.0, 3.0)})
+    naive = with_leaf(config, "replay.strategy", "naive")
+    assert naive == replace(config, replay=replace(config.replay, strategy="naive"))
+    recent = with_leaf(config, "replay.strategy", "recent")  # whose settings are others
+    assert recent.replay == configure(strategy="recent").replay
 
 
 def test_strategies_are_told_apart():
