@@ -17,7 +17,7 @@ from arb.runs import training
 from arb.runs.checkpoint import intact, write_whole
 from arb.runs.config import configure, flat, with_leaf
 from arb.runs.folder import refuse_other_config
-from arb.runs.machine import Clock, describe_machine, refuse_too_little_memory
+from arb.runs.machine import Clock, Logbook, describe_machine, refuse_too_little_memory
 from arb.runs.problem import Problem
 from arb.runs.run import run
 from arb.runs.shaping import Shaping
@@ -265,6 +265,18 @@ def test_an_inner_part_is_not_counted_in_the_outer_one(monkeypatch):
     with clock.part("outer"), clock.part("inner"):  # from 1; from 3 to 7; until 15
         pass
     assert clock.seconds == {"outer": 2.0 + 8.0, "inner": 104.0}
+
+
+def test_the_seconds_of_a_phase_are_those_of_its_parts(tmp_path):
+    log = Logbook(RunFolder(tmp_path))
+    phases = ("pretrain", "online", "evaluation", "checkpoints", "other")
+    assert log.seconds() == dict.fromkeys(phases, 0.0)
+    parts = ("pretrain", "pretrain updates", "online", "collecting", "refresh", "online updates", *phases[2:])
+    log.clock.seconds |= {name: 10.0**i for i, name in enumerate(parts)}
+    assert list(log.seconds().values()) == [11.0, 111_100.0, 1e6, 1e7, 1e8]
+    log.write()
+    again = Logbook(RunFolder(tmp_path))  # of the next attempt
+    assert again.clock.seconds == log.clock.seconds
 
 
 def test_success_is_recorded_where_the_environment_says_it(place):
