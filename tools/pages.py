@@ -361,7 +361,8 @@ def study_pictures() -> dict[Path, str]:
     """The picture of docs/temperature.md on light and on dark ground; other versions of Matplotlib give other bytes."""
     from dataclasses import replace
 
-    from arb.report.figures import drawing, scores_and_shares, themed
+    from arb.report.drawing import drawing, themed
+    from arb.report.figures import scores_and_shares
 
     found, results = {}, study()
     three = [cell for cell in results.cells if cell.task == SHOWN and cell.strategy == "arb"]

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from arb.report.cells import gather
-from arb.report.figures import learning_curves, online_share, plain, rendered, run_picture, scores_and_shares, short
+from arb.report.drawing import plain, rendered, short
+from arb.report.figures import learning_curves, online_share, run_picture, scores_and_shares
+from arb.report.intervals import difference_intervals
 from arb.report.looks import looks
 from arb.report.runs import read_runs
 from tests.report.folders import write_run, write_sweep
+from tests.report.records import flat, results
 
 
 def lines_of(axes):
@@ -94,3 +97,18 @@ def test_the_picture_of_a_single_run_shows_its_effective_sample_size(tmp_path):
     write_run(tmp_path / "two", seed=1)
     _, shares = scores_and_shares(gather(read_runs([tmp_path])), "both").axes
     assert effective not in lines_of(shares)  # two seeds have a spread instead
+
+
+def test_differences_to_naive_have_a_dot_per_task_and_one_mean():
+    scores = {"naive": (10.0, 20.0), "arb": (14.0, 22.0), "parallel": (9.0, 21.0)}
+    runs = [flat(score + 3 * seed, strategy=strategy, task=task, seed=seed)
+            for strategy, both in scores.items() for task, score in zip("ab", both, strict=True)
+            for seed in (0, 1)]  # fmt: skip
+    (axes,) = difference_intervals(results(*runs), "iql").axes
+    labels = [text.get_text() for text in axes.get_yticklabels()]
+    dots = {int(line.get_ydata()[0]): line.get_xdata() for line in axes.get_lines() if line.get_marker() == "o"}
+    assert {labels[place]: list(x) for place, x in dots.items()} == {"Parallel": [-1.0, 1.0], "ARB": [4.0, 2.0]}
+    means = [line.get_xdata() for line in axes.get_lines() if line.get_marker() == "|"]
+    assert sorted(float(x[0]) for x in means) == [0.0, 3.0]
+    assert "2 tasks (dots), 2 seeds each" in axes.figure._suptitle.get_text()
+    assert difference_intervals(results(*runs), "pex") is None

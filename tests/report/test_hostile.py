@@ -12,7 +12,7 @@ import pytest
 
 from arb.errors import DataError
 from arb.paper.reproduction import PAPER
-from arb.report import figures
+from arb.report import drawing
 from arb.report.archive import pack
 from arb.report.cells import gather
 from arb.report.comparison import groups, tables
@@ -197,4 +197,4 @@ def test_text_does_not_become_a_formula_a_row_or_a_command(tmp_path):
     assert all(line.startswith("|") for line in made.markdown().splitlines()[2:6])
     assert "\x1b" not in made.text()
     assert "\\textbackslash" not in made.latex()
-    assert figures.plain("$x$") == r"\$x\$"
+    assert drawing.plain("$x$") == r"\$x\$"

@@ -1,6 +1,7 @@
 """The results page comes out of archives alone, in the same bytes, and says no more than its intervals allow."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_the_page_begins_with_question_and_answer_and_has_its_parts(page):
 def test_every_figure_is_there_for_light_and_dark(page):
     text = page.read_text()
     shown = re.findall(r'(?:src|srcset)="([^"]+)"', text)
-    assert len(shown) == len(set(shown)) == 8
+    assert len(shown) == len(set(shown)) == 10
     for name in shown:
         drawn = (page.parent / name).read_text()
         assert ("#d7dde3" in drawn) == ("-dark" in name)  # its ink
@@ -91,6 +92,13 @@ def test_the_answer_says_only_what_the_interval_allows(tmp_path):
     assert said["up"].endswith("ARB auto has not been compared with naive replay yet.")
 
 
+def test_a_run_in_two_archives_counts_once(archives, tmp_path):
+    shutil.copytree(archives, tmp_path / "archives")
+    pack([archives / "heat.jsonl", archives / "main.jsonl"], tmp_path / "archives" / "whole.jsonl")
+    write_results(tmp_path / "archives", tmp_path / "results.md")
+    assert "26 finished runs on 3 tasks in 3 archives" in (tmp_path / "results.md").read_text()
+
+
 def test_losses_are_named_worst_first(tmp_path):
     write_pairs(tmp_path, [-9.0, -10.0, -11.0])
     write_pairs(tmp_path, [-30.0, 20.0, -5.0], task="walker2d-medium-v2")
@@ -103,6 +111,8 @@ def test_losses_are_named_worst_first(tmp_path):
     assert "**" not in rows[1]
     write_pairs(tmp_path / "won", [3.0, 4.0, 5.0])
     assert losses([campaign(tmp_path / "won")]) == "Nowhere in these runs."
+    write_pairs(tmp_path / "other", [-9.0, -9.0], **{"replay.temperature": 7.0})
+    assert losses([campaign(tmp_path / "other")]) == "Nowhere in these runs."  # nobody recommends that temperature
     (tmp_path / "empty").mkdir()
     assert losses([campaign(tmp_path / "empty")]) == "Nothing has been compared yet."
 
@@ -192,7 +202,7 @@ def test_levels_and_bounds_are_compared_run_by_run(tmp_path):
 
 def test_the_command(archives, tmp_path, capsys):
     assert cli.main(["report", str(archives), "--page", str(tmp_path / "results.md")]) == 0
-    assert "with 8 figures" in capsys.readouterr().out
+    assert "with 10 figures" in capsys.readouterr().out
     with pytest.raises(DataError, match="there is no archive"):
         write_results(tmp_path / "nothing", tmp_path / "results.md")
 

@@ -53,7 +53,7 @@ def render(name: str, paths: Sequence[Path], out: Path) -> str:
     table, figure = PAPER[name](gather(runs))
     content = {path: text.encode() for path, text in table.files().items()}
     if figure is not None:
-        from arb.report.figures import rendered
+        from arb.report.drawing import rendered
 
         content |= {f"figures/{table.name}.{ending}": drawn for ending, drawn in rendered(figure).items()}
     write_files(out, content)

@@ -4,6 +4,7 @@ Every archive is a campaign of its own, with its own tables: budgets and dataset
 archives holds what no program can know (commands, how settings were chosen, known deviations) and is taken over.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,9 @@ from arb.report import paired
 from arb.report.baseline import Comparison, comparisons, paired_tables
 from arb.report.cells import Results, Seeds, gather
 from arb.report.comparison import episodes_of, score_table, steps_of
-from arb.report.figures import drawing, learning_curves, online_share, themed
+from arb.report.drawing import drawing, themed
+from arb.report.figures import learning_curves, online_share
+from arb.report.intervals import difference_intervals
 from arb.report.page import write_files
 from arb.report.record import Record
 from arb.report.runs import ARCHIVE, Records, read_archive
@@ -27,6 +30,12 @@ from arb.strategies import strategy_label
 
 NOTES = "notes.md"
 OURS = ("arb", "arb_auto")
+_SHOWN = {
+    "-curves": "learning curves",
+    "-online-share": "online share of the batches",
+    "-differences": "paired differences to naive replay",
+}
+"""What a figure shows, by a part of its name."""
 
 
 class Campaign(NamedTuple):
@@ -131,11 +140,11 @@ def _conclusion(mean: float, low: float | None, high: float | None) -> str:
 
 
 def losses(campaigns: Sequence[Campaign]) -> str:
-    """The tasks on which ARB is below naive or parallel replay, and whether that may be chance."""
+    """The tasks on which ARB by default is below naive or parallel replay, and whether that may be chance."""
     rows: list[tuple[float, tuple[tuple[str, ...], tuple[Entry, ...]]]] = []
     for baseline in ("naive", "parallel"):
         for campaign, one in _found(campaigns, baseline):
-            for task, values in one.differences().items():
+            for task, values in one.differences().items() if _by_default(one) else ():
                 mean, low, high = paired.t_interval([values])
                 if mean < 0.0:
                     sure = high is not None and high < 0.0
@@ -189,7 +198,7 @@ def _campaign(campaign: Campaign, figures: Sequence[str]) -> str:
               for agent in results.agents() for measure in ("area", "last")]  # fmt: skip
     for name in figures:
         dark = name.replace(".svg", "-dark.svg")
-        kind = "learning curves" if "curves" in name else "online share of the batches"
+        kind = next(what for word, what in _SHOWN.items() if word in name)
         parts.append(f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
                      f'<img src="{name}" alt="{campaign.name}: {kind}"></picture>')  # fmt: skip
     lacking = results.runs.lacking
@@ -208,12 +217,17 @@ def _figures(campaign: Campaign, stem: str) -> Iterator[tuple[str, bytes]]:
                 yield f"{name}-curves{ending}", drawing(learning_curves(results, agent))
                 if any(cell.metric("replay.online_share") for cell in results.cells if cell.agent == agent):
                     yield f"{name}-online-share{ending}", drawing(online_share(results, agent))
+                differences = difference_intervals(results, agent)
+                if differences:
+                    yield f"{name}-differences{ending}", drawing(differences)
 
 
 # ---- how it was done -------------------------------------------------------------------------------------------------
 def _scope(campaigns: Sequence[Campaign]) -> str:
-    runs = [run for campaign in campaigns for run in campaign.runs]
-    tasks = {(campaign.name, run.task) for campaign in campaigns for run in campaign.runs}
+    """How much there is; a run that is in two archives counts once."""
+    found = (run for campaign in campaigns for run in campaign.runs)
+    runs = list({json.dumps([run.config, run.data.get("sha256")], sort_keys=True): run for run in found}.values())
+    tasks = {run.task for run in runs}
     hours = sum(run.minutes or 0.0 for run in runs) / 60.0
     known = f", {hours:.1f} hours of wall time with pre-training counted for every run that shares it" if hours else ""
     return (

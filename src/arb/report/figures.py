@@ -1,6 +1,5 @@
 """The figures of a report, as matplotlib figures that come out in the same bytes every time."""
 
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,50 +11,14 @@ from matplotlib.figure import Figure
 
 from arb.algorithms import agent_label
 from arb.files import whole
-from arb.report import statistics
 from arb.report.cells import Results, Seeds, gather
 from arb.report.comparison import Group
-from arb.report.looks import looks
+from arb.report.drawing import PALE, TITLE, plain, short, styles, themed, tidy
+from arb.report.intervals import aggregate_intervals, difference_intervals, improvement_intervals, performance_profile
 from arb.report.runs import read_runs
 
-PALE = "#868e96"
 BUFFER, BOUND, EFFECTIVE = "online share of the buffer", "its upper bound", "effective sample size, share of the rows"
-GROUNDS: Mapping[str, tuple[str, str]] = {"light": ("#1f2933", "#e9ecef"), "dark": ("#d7dde3", "#353c44")}
-"""Ink and grid, on white and on nearly black paper."""
-FORMATS: Mapping[str, Mapping[str, Any]] = {
-    # ending: what matplotlib would write into the file that changes from day to day, or from version to version
-    "png": {"Software": None},
-    "svg": {"Date": None, "Creator": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
 _COLUMNS = 3
-
-
-def rendered(figure: Figure) -> dict[str, bytes]:
-    """A figure in every format, by ending."""
-    found = {}
-    with matplotlib.rc_context({"svg.hashsalt": "arb", "pdf.fonttype": 42}):
-        for ending, metadata in FORMATS.items():
-            file = io.BytesIO()
-            figure.savefig(file, format=ending, dpi=150, metadata=dict(metadata))
-            found[ending] = file.getvalue()
-    return found
-
-
-def themed(ground: str) -> Any:
-    """The settings under which a figure is made, so that it can be read on light or on dark paper."""
-    ink, grid = GROUNDS[ground]
-    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color")
-    settings: dict[Any, Any] = {**dict.fromkeys(inked, ink), "grid.color": grid}
-    return matplotlib.rc_context(settings)
-
-
-def drawing(figure: Figure) -> bytes:
-    """A figure as SVG with a transparent ground and text that stays text, for a page in the repository."""
-    file = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "arb", "svg.fonttype": "none", "font.family": "sans-serif"}):
-        figure.savefig(file, format="svg", metadata=dict(FORMATS["svg"]), transparent=True)
-    return file.getvalue()
 
 
 def figures(results: Results, together: Sequence[Group]) -> Iterator[tuple[str, Figure]]:
@@ -64,22 +27,15 @@ def figures(results: Results, together: Sequence[Group]) -> Iterator[tuple[str, 
         yield f"curves-{results.file(agent)}", learning_curves(results, agent)
         if any(cell.metric("replay.online_share") for cell in results.cells if cell.agent == agent):
             yield f"online-share-{results.file(agent)}", online_share(results, agent)
+        differences = difference_intervals(results, agent)
+        if differences:
+            yield f"differences-{results.file(agent)}", differences
     for number, group in enumerate(together, start=1):
         name = f"{number}-{results.file(group.agent)}"
         yield f"aggregate-{name}", aggregate_intervals(results, group)
         yield f"profile-{name}", performance_profile(results, group)
         if len(group.scores) > 1:
             yield f"improvement-{name}", improvement_intervals(results, group)
-
-
-def styles(results: Results) -> dict[str, dict[str, Any]]:
-    """Colour and line style per variant."""
-    found = looks({cell.variant: cell.strategy for cell in results.cells})
-    return {name: {"color": colour, "linestyle": _line(dash)} for name, (colour, dash) in found.items()}
-
-
-def _line(dash: str) -> Any:
-    return (0, tuple(float(part) / 2 for part in dash.split())) if dash else "-"
 
 
 def learning_curves(results: Results, agent: str) -> Figure:
@@ -167,9 +123,6 @@ def _share_panel(axes: Any, cells: Sequence[Seeds], style: Mapping[str, Any]) ->
     axes.set_xlabel("environment steps")
 
 
-TITLE = {"x": 0.01, "ha": "left", "fontsize": 11, "fontweight": "bold"}
-
-
 def _panels(results: Results, agent: str, draw: Any, tasks: Sequence[str] | None = None) -> Figure:
     names = list(tasks if tasks is not None else results.tasks(agent))
     columns = min(_COLUMNS, len(names))
@@ -208,96 +161,3 @@ def _banded(axes: Any, steps: Any, values: Any, label: str | None, **style: Any)
         std = values.std(0, ddof=1)
         axes.fill_between(steps, mean - std, mean + std, color=style["color"], alpha=0.15, linewidth=0)
     axes.plot(steps, mean, linewidth=1.6, label=label, **style)
-
-
-def aggregate_intervals(results: Results, group: Group) -> Figure:
-    """Statistics over all runs of a group, with their intervals."""
-    computed, style = group.aggregates, styles(results)
-    names = list(next(iter(computed.values())))
-    figure = Figure(figsize=(2.6 * len(names) + 1.4, 0.42 * len(computed) + 1.5), layout="constrained")
-    grid = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
-    for axes, name in zip(grid, names, strict=True):
-        for place, (variant, found) in enumerate(computed.items()):
-            _interval(axes, place, found[name], style[variant]["color"])
-        axes.set_title(name, fontsize=10, loc="left")
-        _rows(axes, list(computed))
-    figure.suptitle(f"{agent_label(group.agent)}: {plain(group.name)}, {group.seeds} per cell", **TITLE)
-    return figure
-
-
-def improvement_intervals(results: Results, group: Group) -> Figure:
-    """The probability that one variant, ARB where it is there, improves over each other one."""
-    style = styles(results)
-    hero = group.hero
-    found = {other: value for (one, other), value in group.improvements.items() if one == hero}
-    figure = Figure(figsize=(6.0, 0.42 * len(found) + 1.5), layout="constrained")
-    axes = figure.subplots()
-    for place, (other, value) in enumerate(found.items()):
-        _interval(axes, place, value, style[other]["color"])
-    axes.axvline(0.5, color=PALE, linestyle=":", linewidth=1)
-    axes.set_xlim(0, 1)
-    axes.set_xlabel(f"probability that {plain(hero)} scores above")
-    _rows(axes, list(found))
-    figure.suptitle(f"{agent_label(group.agent)}: {plain(group.name)}", **TITLE)
-    return figure
-
-
-def performance_profile(results: Results, group: Group) -> Figure:
-    """The share of runs above every score, with pointwise bootstrap bands."""
-    style = styles(results)
-    thresholds = profile_thresholds(group)
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.subplots()
-    for variant, scores in group.scores.items():
-        axes.plot(thresholds, statistics.profile(scores, thresholds), linewidth=1.6, label=variant, **style[variant])
-        band = statistics.profile_band(scores, thresholds)
-        if band:
-            axes.fill_between(thresholds, *band, color=style[variant]["color"], alpha=0.12, linewidth=0)
-    axes.set_ylim(0, 1.02)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_xlabel("normalised score τ" if group.normalised else "return τ")
-    axes.set_ylabel("runs above τ")
-    tidy(axes)
-    axes.legend(frameon=False, fontsize=9)
-    figure.suptitle(f"{agent_label(group.agent)}: {plain(group.name)}, performance profile", **TITLE)
-    return figure
-
-
-def profile_thresholds(group: Group, points: int = 101) -> Any:
-    """Evenly spaced thresholds a little beyond all scores of a group."""
-    scores = np.concatenate([values for by_task in group.scores.values() for values in by_task])
-    margin = 0.05 * (float(np.ptp(scores)) or 1.0)
-    return np.linspace(scores.min() - margin, scores.max() + margin, points)
-
-
-def _interval(axes: Any, place: int, found: statistics.Estimate, colour: str) -> None:
-    if found.low is not None and found.high is not None:
-        axes.plot([found.low, found.high], [place, place], color=colour, linewidth=6, alpha=0.35, solid_capstyle="butt")
-    axes.plot([found.value], [place], marker="|", markersize=13, markeredgewidth=2.5, color=colour)
-
-
-def _rows(axes: Any, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), [plain(name) for name in names])
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    tidy(axes, "x")
-
-
-def tidy(axes: Any, grid: str = "y") -> None:
-    """Spines and grid as all figures have them."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis=grid)
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=9)
-
-
-def plain(text: str) -> str:
-    """Text that matplotlib does not take for mathematics."""
-    return text.replace("$", r"\$")
-
-
-def short(value: float) -> str:
-    """A number of steps."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:g}{letter}"
-    return f"{value:g}"

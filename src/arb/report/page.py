@@ -13,7 +13,8 @@ from arb.files import refuse_file, whole
 from arb.progress import count
 from arb.report.cells import Results, gather
 from arb.report.comparison import Group, groups, tables
-from arb.report.figures import figures, rendered, themed
+from arb.report.drawing import rendered, themed
+from arb.report.figures import figures
 from arb.report.looks import curves
 from arb.report.page_data import embedded, page_data
 from arb.report.runs import Records, read_runs

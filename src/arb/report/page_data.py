@@ -14,7 +14,7 @@ from arb.progress import count
 from arb.report import statistics
 from arb.report.cells import MEASURES, Results, Seeds
 from arb.report.comparison import Group
-from arb.report.figures import profile_thresholds
+from arb.report.intervals import profile_thresholds
 from arb.report.looks import looks
 from arb.report.record import Record
 from arb.report.tables import Entry, Table
