@@ -74,10 +74,11 @@ def along(task: str, strategy: str, size: dict[str, Any]) -> Iterator[Refresh]:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("tasks", nargs="*", default=["suite:hopper-mixed"])
+    options.add_argument("--steps", type=int, default=20_000, help="updates offline, and steps online (20000)")
     options.add_argument("--quick", action="store_true", help="two blocks of 20 steps on a bundled set")
     chosen = options.parse_args()
     tasks = ["bundled:hopper-tiny"] if chosen.quick else chosen.tasks
-    size = {"schedule.pretrain": 20_000, "schedule.online": 20_000}
+    size = {"schedule.pretrain": chosen.steps, "schedule.online": chosen.steps}
     if chosen.quick:
         size = {f"schedule.{name}": 20 for name in ("pretrain", "collect", "updates", "refresh")}
         size |= {"schedule.online": 40}
