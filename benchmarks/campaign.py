@@ -164,6 +164,7 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=Path("runs/campaigns"), help="folder of the runs")
     options.add_argument("--results", type=Path, default=RESULTS, help="folder of the archives")
     options.add_argument("--task", help="only this set")
+    options.add_argument("--agent", help="only this agent")
     options.add_argument("--quick", action="store_true", help="two short runs on a bundled set")
     options.add_argument("--list", action="store_true", help="show the campaigns and stop")
     chosen = options.parse_args()
@@ -176,7 +177,7 @@ def main() -> None:
         return
     campaign, out = CAMPAIGNS[chosen.campaign], chosen.out / chosen.campaign
     cells = list(campaign.quick().cells(seeds[:1]) if chosen.quick else campaign.cells(seeds))
-    cells = [cell for cell in cells if chosen.task in (None, cell[0])]
+    cells = [cell for cell in cells if chosen.task in (None, cell[0]) and chosen.agent in (None, cell[2].agent)]
     archive = chosen.results / f"{chosen.campaign}.jsonl"
     for number, (task, folder, config) in enumerate(cells):
         scores = run(config, out / folder, cache=chosen.out / "pretrained")
