@@ -4,7 +4,8 @@
 - docs/architecture.svg, from the imports in src/arb;
 - the tables in docs/suite.md, from the ladders that ship with the package, and from docs/suite.csv, which
   `python benchmarks/suite.py docs/suite.csv` writes;
-- the table and the picture in docs/temperature.md, from the archive results/temperature.jsonl.
+- the table and the picture in docs/temperature.md, from the archive results/temperature.jsonl;
+- the result in README.md, from the largest archive.
 
 `tests/test_docs.py` compares what is committed with what this script gives.
 """
@@ -15,6 +16,7 @@ import ast
 import csv
 import io
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -373,6 +375,46 @@ def study_pictures() -> dict[Path, str]:
     return found
 
 
+# ---- the result in the README ----------------------------------------------------------------------------------------
+
+CAMPAIGN = next(p for p in (ROOT / "results" / f"{name}.jsonl" for name in ("locomotion", "temperature")) if p.exists())
+"""The archive whose figure and numbers the README shows."""
+TOLD = ("arb", "arb_auto", "parallel", "top_n", "berb")
+
+
+def headline() -> str:
+    """A figure and three sentences: what was run, what the differences to naive replay are, and what may be said."""
+    from arb.paper.results import by_default
+    from arb.report import paired
+    from arb.report.baseline import comparisons
+    from arb.report.cells import gather
+    from arb.report.runs import read_runs
+
+    results = gather(read_runs([CAMPAIGN]))
+    ours = [one for one in comparisons(results, "naive") if one.agent == "iql" and one.strategy in TOLD]
+    ours = [one for one in ours if all(by_default(run) for pairs in one.pairs.values() for run, _ in pairs)]
+    found = {one.strategy: (one.variant, one.over(one.normalised)) for one in ours}
+    told = {name: (found[name][0], paired.t_interval(found[name][1])) for name in TOLD if name in found}
+    counts = sorted({len(seeds) for _, values in found.values() for seeds in values})
+    seeds = f"{counts[0]} to {counts[-1]} seeds" if counts[1:] else f"{counts[0]} seeds"
+    sets = max(len(values) for _, values in found.values())
+    each = ", ".join(f"{name} {_interval(value)}" for name, value in told.values())
+    sure = [(name, value) for name, value in told.values() if value.low is not None and value.low * value.high > 0]
+    verdict = "; ".join(f"{name} {'helps' if value.value > 0 else 'hurts'} on average" for name, value in sure)
+    rest = "for the others we cannot tell" if sure else "All intervals contain zero: with so few seeds we cannot tell"
+    name = f"docs/results/{CAMPAIGN.stem}-iql-differences"
+    source = f'<source media="(prefers-color-scheme: dark)" srcset="{name}-dark.svg">'
+    picture = f'<picture>{source}<img src="{name}.svg" alt="Paired differences to naive replay"></picture>'
+    sentences = (
+        f"IQL on {sets} sets of the [suite](docs/suite.md), {seeds} each, 40,000 updates offline and 40,000 steps online, "
+        "a twenty-fifth of the paper's.",
+        f"Differences to naive replay in points of the area under the online curve, with 95 % intervals: {each}.",
+        f"{verdict}; {rest}." if sure else f"{rest}.",
+        "[Results](docs/results.md) has every number, where ARB loses, and what this cannot show.",
+    )
+    return picture + "\n\n" + textwrap.fill(" ".join(sentences), 118, break_on_hyphens=False)
+
+
 def pages() -> dict[Path, str]:
     """All texts that this script writes."""
     sys.path.insert(0, str(ROOT))
@@ -383,6 +425,7 @@ def pages() -> dict[Path, str]:
         DOCS / "architecture.svg": picture(LAYERS),
         DOCS / "suite.md": suite_page(),
         **({DOCS / "suite-scores.csv": reference_csv()} if REFERENCE.exists() else {}),
+        ROOT / "README.md": filled((ROOT / "README.md").read_text(), "results", headline()),
         DOCS / "temperature.md": filled((DOCS / "temperature.md").read_text(), "study", study_table(study())),
     }
 
