@@ -406,8 +406,8 @@ def headline() -> str:
     source = f'<source media="(prefers-color-scheme: dark)" srcset="{name}-dark.svg">'
     picture = f'<picture>{source}<img src="{name}.svg" alt="Paired differences to naive replay"></picture>'
     sentences = (
-        f"IQL on {sets} sets of the [suite](docs/suite.md), {seeds} each, 40,000 updates offline and 40,000 steps online, "
-        "a twenty-fifth of the paper's.",
+        f"IQL on {sets} sets of the [suite](docs/suite.md), {seeds} each, 40,000 updates offline and 40,000 steps "
+        "online, a twenty-fifth of the paper's.",
         f"Differences to naive replay in points of the area under the online curve, with 95 % intervals: {each}.",
         f"{verdict}; {rest}." if sure else f"{rest}.",
         "[Results](docs/results.md) has every number, where ARB loses, and what this cannot show.",
