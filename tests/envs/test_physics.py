@@ -157,3 +157,14 @@ def test_every_contact_of_an_ant_on_floor_and_wall_has_margin_one_centimetre() -
         against_wall |= any(name.startswith("wall") for name in names)
     assert margins == {0.01}
     assert against_wall
+
+
+@pytest.mark.parametrize(
+    "build", [lambda: antmaze.build_model(MAZES["umaze"]), lambda: locomotion.build_model("hopper")]
+)
+def test_every_environment_has_a_model_of_its_own(build):
+    one, other = build(), build()
+    before = other.body_mass.copy()
+    one.body_mass[:] = 7.0
+    np.testing.assert_array_equal(other.body_mass, before)
+    np.testing.assert_array_equal(build().body_mass, before)

@@ -1,5 +1,7 @@
 """D4RL's AntMaze: an ant walks through a maze to a goal it is not told about."""
 
+import copy
+from functools import cache
 from typing import Any
 
 import mujoco
@@ -21,6 +23,11 @@ SOFTNESS = (0.8, 0.8, 0.01, 0.5, 2.0)
 
 def build_model(maze: Maze) -> Any:
     """D4RL's ant in a maze, from Gymnasium's ant: timestep, contact softness, motors, walls, and the old physics."""
+    return copy.copy(_compiled(maze))
+
+
+@cache
+def _compiled(maze: Maze) -> Any:
     spec = load_spec("ant.xml")
     spec.option.timestep = 0.02
     for motor in spec.actuators:
