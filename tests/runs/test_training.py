@@ -114,6 +114,15 @@ def test_more_steps_continue_a_finished_run_bit_for_bit(place, finished, straigh
         run(config_of(place), finished.folder)
 
 
+def test_a_run_that_is_continued_is_unfinished_until_it_ends_again(place, straight):
+    folder = run(config_of(place), place / "longer").folder
+    longer = config_of(place, **{"schedule.online": 80})
+    with pytest.raises(Interrupted):
+        run(longer, folder, stop=lambda: True)  # after the first chunk
+    assert not RunFolder(folder).done
+    assert run(longer, folder)._replace(folder=straight.folder) == straight
+
+
 @pytest.mark.parametrize("length", [50, 45, 10])
 def test_more_steps_continue_a_run_whose_last_chunk_was_cut_short_or_evaluated_early(place, length):
     """In chunks of 20 steps and with an evaluation every 40: the run goes back to where a longer one came by."""
@@ -245,6 +254,16 @@ def test_three_policies_are_exported_and_the_best_is_that_of_the_best_evaluation
     last_step = RunFolder(finished.folder).curves()["online"].steps[-1]
     assert (bytes_of["best"] == bytes_of["last"]) == (result.best_step == last_step)
     assert bytes_of["pretrained"] != bytes_of["last"]
+
+
+def test_a_later_evaluation_that_is_not_the_highest_leaves_the_best_policy(place, monkeypatch):
+    scores = iter([0.0, 1.0, 1.0, 5.0, 3.0])  # offline at 0 and 20, online at 0, 20 and 40
+    monkeypatch.setattr(Problem, "scores", lambda self, returns: np.full_like(returns, next(scores)))
+    result = run(config_of(place), place / "risen", cache=place / "cache-risen")
+    assert (result.best, result.best_step) == (5.0, 20)
+    policies = [RunFolder(result.folder).policy(which).read_bytes() for which in ("pretrained", "best", "last")]
+    assert len(set(policies)) == 3
+    assert next(scores, None) is None
 
 
 def test_the_machine_and_the_time_stand_beside_the_results(finished):
