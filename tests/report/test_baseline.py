@@ -1,5 +1,7 @@
 """Runs are paired with the baseline's of the same seed and start; differences, verdicts and the wish for more seeds."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from arb.report.baseline import comparisons, paired_tables, undecided, verdict
 from arb.report.cells import gather
 from arb.report.runs import read_runs
 from tests.report.folders import config_of, write_run, write_sweep
+from tests.report.records import record, results
 
 
 def write_pairs(root, differences, *, task="hopper-medium-v2", base="naive", strategy="arb", **leaves):
@@ -38,6 +41,13 @@ def test_a_run_is_paired_with_the_same_seed_and_start(tmp_path):
     assert comparisons(results_of(tmp_path), "parallel") == []
 
 
+def test_a_measure_that_one_of_a_pair_lacks_makes_no_difference():
+    short = record(offline=(), strategy="naive")  # no evaluation before the switch, so no drop
+    (found,) = comparisons(results(short, record(strategy="arb")), "naive")
+    assert found.differences("drop") == {}
+    assert found.differences("last").keys() == {"hopper-medium-v2"}
+
+
 def test_runs_of_another_schedule_or_dataset_are_no_pair(tmp_path):
     write_run(tmp_path / "a", config_of(strategy="naive", **{"schedule.online": 8000}))
     write_run(tmp_path / "b", config_of(strategy="arb"))
@@ -62,10 +72,11 @@ def test_the_table_by_hand(tmp_path):
     assert area.best
     assert 5.0 < bootstrap.low < bootstrap.high < 7.0
     assert p.value < 0.001
-    assert share.value == 1.0
+    assert (share.value, share.digits, p.digits) == (1.0, 2, 3)
     assert last.value == pytest.approx(6.0)
     assert regret.value == pytest.approx(-6.0)
     assert "drop at the switch" not in table.columns
+    assert table.title == "IQL: paired difference to Naive, all tasks with a normalised score"
     assert "* differs from zero at the 5% level after correction" in table.text()
     assert "corrected for 1 comparison (Holm)" in table.text()
 
@@ -95,6 +106,8 @@ def test_plain_returns_are_compared_task_by_task(tmp_path):
     write_sweep(tmp_path, tasks=["one", "two"], reference=None)
     names = [table.name for table in paired_tables(results_of(tmp_path))]
     assert names == ["paired-naive-1-iql", "paired-naive-2-iql", "paired-naive-tasks-iql"]
+    titles = [table.title for table in paired_tables(results_of(tmp_path))]
+    assert titles[:2] == [f"IQL: paired difference to Naive, {task}" for task in ("one", "two")]
 
 
 def test_verdicts_need_an_interval_and_a_correction():
@@ -133,3 +146,12 @@ def test_cells_that_need_more_seeds(tmp_path):
     assert "seed" not in one.config
     assert one.config["replay.strategy"] == "arb"
     assert undecided([tmp_path], looks=(3,)) == undecided([tmp_path])[:2]
+
+
+def test_a_difference_too_small_to_matter_is_decided_only_where_scores_are_normalised(tmp_path):
+    write_pairs(tmp_path, [0.1, -0.1, 0.05])
+    assert undecided([tmp_path]) == []
+    assert len(undecided([tmp_path], margin=0.001)) == 2
+    for path in tmp_path.glob("*/config.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"reference": None}))
+    assert len(undecided([tmp_path])) == 2

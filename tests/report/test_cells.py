@@ -64,6 +64,8 @@ def test_a_figure_needs_every_seed_and_a_number():
     assert both.metric("replay.online_share")[1].tolist() == [[0.1, 0.2], [0.1, 0.2]]
     (one,) = results(record(figures=share), record(seed=1)).cells
     assert one.metric("replay.online_share") is None
+    (late,) = results(record(figures={"replay.age": [np.nan, 2.0]})).cells
+    assert late.metric("replay.age")[1][0, 1] == 2.0
     (none,) = results(record(figures={"replay.age": [np.nan, np.nan]})).cells
     assert none.metric("replay.age") is None
     assert none.metric("replay.age", phase="pretrain") is None

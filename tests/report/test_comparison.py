@@ -91,9 +91,9 @@ def test_single_runs_are_not_put_together(tmp_path):
 def test_missing_cells_are_dashes_and_counted(tmp_path):
     write_run(tmp_path / "a", task="hopper-medium-v2", strategy="naive")
     write_run(tmp_path / "b", task="walker2d-medium-v2")
-    text = score_table(results_of(tmp_path), "iql").text()
-    assert text.count("—") == 2
-    assert "2 of 4 cells have no finished run" in text
+    table = score_table(results_of(tmp_path), "iql")
+    assert table.text().count("—") == 2
+    assert "2 of 4 cells have no finished run." in table.notes
 
 
 def test_one_run_gives_tables_without_intervals(tmp_path):

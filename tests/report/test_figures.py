@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from arb.report.cells import gather
-from arb.report.drawing import plain, rendered, short
+from arb.report.drawing import PALE, plain, rendered, short
 from arb.report.figures import learning_curves, online_share, run_picture, scores_and_shares
 from arb.report.intervals import difference_intervals
 from arb.report.looks import looks
@@ -37,6 +37,7 @@ def test_online_shares_show_the_buffers_share_but_not_that_of_top_n(tmp_path):
     write_sweep(tmp_path, tasks=["hopper-medium-v2"], strategies=("top_n", "arb"))
     (axes,) = online_share(gather(read_runs([tmp_path])), "iql").axes
     assert list(lines_of(axes)) == ["online share of the buffer", "Top-N", "ARB"]
+    assert axes.get_lines()[0].get_color() == PALE
     write_sweep(tmp_path / "b", tasks=["walker2d-medium-v2"], strategies=("top_n",))
     axes = online_share(gather(read_runs([tmp_path / "b"])), "iql").axes[0]
     assert list(lines_of(axes)) == ["Top-N"]
@@ -46,6 +47,18 @@ def test_a_row_of_two_panels_per_task_and_agent(tmp_path):
     write_sweep(tmp_path, tasks=["a", "b"], agents=("iql", "pex"))
     figure = scores_and_shares(gather(read_runs([tmp_path])), "both")
     assert [axes.get_title(loc="left") for axes in figure.axes[::2]] == ["a, IQL", "b, IQL", "a, PEX", "b, PEX"]
+    (legend,) = figure.legends
+    drawn = {label for axes in figure.axes for label in lines_of(axes)}
+    assert {text.get_text() for text in legend.get_texts()} == drawn
+    assert legend.get_texts()[-1].get_text() == "online share of the buffer"
+    assert [axes.xaxis.get_major_formatter()(20_000) for axes in figure.axes] == ["20k"] * 8
+
+
+def test_panels_that_no_task_needs_are_not_shown(tmp_path):
+    write_sweep(tmp_path, tasks=["a", "b", "c", "d"], strategies=("arb",))
+    axes = learning_curves(gather(read_runs([tmp_path])), "iql").axes
+    assert [one.get_visible() for one in axes] == [True] * 4 + [False] * (len(axes) - 4)
+    assert len(axes) > 4
 
 
 def test_the_picture_of_a_run_is_the_same_every_time(tmp_path):
@@ -63,7 +76,7 @@ def test_a_hostile_name_is_drawn_as_it_is(tmp_path):
     assert plain("a$b") == r"a\$b"
 
 
-@pytest.mark.parametrize(("value", "text"), [(0, "0"), (250_000, "250k"), (-1.5e6, "-1.5M"), (0.25, "0.25")])
+@pytest.mark.parametrize(("value", "text"), [(0, "0"), (1000, "1k"), (25e4, "250k"), (-1.5e6, "-1.5M"), (0.25, "0.25")])
 def test_steps_are_short(value, text):
     assert short(value) == text
 
