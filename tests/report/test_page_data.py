@@ -48,6 +48,12 @@ def test_figures_are_thinned_and_gaps_stay_gaps():
     assert line["y"][-1] is None
 
 
+def test_what_lies_between_0_and_1_is_drawn_so():
+    shares = {"online_share", "drawn_online_share", "effective_share", "entropy", "top_trajectories"}
+    shares |= {"clipped_low", "clipped_high"}
+    assert {name for name, (_, _, share) in DIAGNOSTICS.items() if share} == shares
+
+
 def test_only_figures_that_somebody_has_can_be_chosen():
     data = told(flat(1.0, figures={"replay.age": [3.0], "replay.temperature": [math.nan]}))
     assert [one["id"] for one in data["diagnostics"]] == ["age"]
