@@ -93,7 +93,7 @@ def test_a_done_run_without_a_fine_tuned_evaluation_has_failed():
         ({"reference": [0.0, "x"]}, "must be a finite number"),
         ({"machine": {"seconds": {"online": "long"}}}, "seconds must be a finite number"),
         ({"evaluations": []}, "must hold a list of episodes|by phase|online evaluation|^$"),
-        ({"evaluations": dict.fromkeys("abcdefghijk", {})}, "must be given by phase"),
+        ({"evaluations": {phase: {} for phase in "abcdefghijk"}}, "must be given by phase"),
         ({"evaluations": {"online": 3}}, "must hold step and return"),
         ({"evaluations": {"online": {"step": [0, 1], "return": [[1]]}}}, "list of episodes for each evaluation"),
         ({"evaluations": {"online": {"step": [0], "return": [[]]}}}, "without an episode"),
