@@ -6,7 +6,7 @@ row for every run of a sweep.
 
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,6 +55,16 @@ def count(number: int, noun: str) -> str:
     ('1 run', '0 runs', '1,200 pre-trainings')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def counts(numbers: Iterable[int], noun: str) -> str:
+    """The smallest and the largest of some numbers, with their noun.
+
+    >>> counts([3, 1, 2], "seed"), counts([2, 2], "seed")
+    ('1 to 3 seeds', '2 seeds')
+    """
+    low, *_, high = sorted([*numbers] * 2) or (0, 0)
+    return count(low, noun) if low == high else f"{low} to {high} {noun}s"
 
 
 class Row:

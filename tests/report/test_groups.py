@@ -4,7 +4,6 @@ import pytest
 
 from arb.report.comparison import (
     aggregate_table,
-    counted_seeds,
     entry,
     episodes_of,
     groups,
@@ -166,7 +165,7 @@ def test_all_tables_of_a_report_have_names_of_their_own():
     ("counts", "said"), [([2, 2], "2 seeds"), ([1], "1 seed"), ([3, 1, 2], "1 to 3 seeds"), ([1200], "1,200 seeds")]
 )
 def test_seeds_in_words(counts, said):
-    assert counted_seeds(counts) == said
+    assert counts(counts, "seed") == said
 
 
 def test_training_in_words():

@@ -2,31 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from arb.algorithms import agent_label
 from arb.paper import published
+from arb.paper.experiments import HOPPERS
 from arb.paper.tables import about_ours
-from arb.report.cells import Results, Seeds, gather
+from arb.report.cells import Results, Seeds, gather, spelt
 from arb.report.comparison import entry
 from arb.report.figures import scores_and_shares
 from arb.report.record import Record
 from arb.report.runs import Records
 from arb.report.tables import Entry, Table
 
-HOPPERS = tuple(f"hopper-{quality}-v2" for quality in ("random", "medium-replay", "medium", "medium-expert"))
-
-
-class Chosen(NamedTuple):
-    """Our runs for an analysis."""
-
-    results: Results
-    as_paper: bool
-    """Whether they are on the paper's agent and tasks; where we have none of those, on whatever there is."""
-    said: str
+Chosen = tuple[Results, bool, str]
+"""Our runs for an analysis, whether they are on the paper's agent and tasks, and what to say about that."""
 
 
 def _chosen(results: Results, agent: str, tasks: Sequence[str], leaf: str | None = None) -> Chosen:
@@ -37,7 +30,7 @@ def _chosen(results: Results, agent: str, tasks: Sequence[str], leaf: str | None
     said = f"The paper shows {agent_label(agent)} on {', '.join(tasks)}."
     if others and not same:
         said += " Ours are on other tasks or agents."
-    return Chosen(gather(Records(results.runs.paths, tuple(same or others))), bool(same) or not others, said)
+    return gather(Records(results.runs.paths, tuple(same or others))), bool(same) or not others, said
 
 
 def _values(runs: Sequence[Record], like: Record, leaf: str) -> set[str]:
@@ -94,12 +87,12 @@ def _ablation(
     found = [(cell.runs[0].config.get(leaf), cell) for cell in results.cells]
     own = [value for value, _ in found]
     unrun = [value for value in known if as_paper and value not in own]
-    rows = [(("", "", _spelt(value)), (_printed(known[value]), Entry(), Entry())) for value in unrun]
+    rows = [(("", "", spelt(value)), (_printed(known[value]), Entry(), Entry())) for value in unrun]
     for value, cell in found:
         share = cell.metric("replay.online_share")
         end = Entry(float(100.0 * share[1].mean(0)[-1])) if share else Entry()
         printed = _printed(known[value]) if as_paper and value in known else Entry()
-        rows.append(((cell.task, agent_label(cell.agent), _spelt(value)), (printed, entry(cell.values("last")), end)))
+        rows.append(((cell.task, agent_label(cell.agent), spelt(value)), (printed, entry(cell.values("last")), end)))
     notes = (
         f"{said} {claim} The number printed for its default is that of its detailed table.",
         about_ours(results.cells),
@@ -147,7 +140,3 @@ def clip(results: Results) -> tuple[Table, Figure | None]:
 
 def _printed(cell: published.Published) -> Entry:
     return Entry(cell.mean, cell.std, digits=2)
-
-
-def _spelt(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

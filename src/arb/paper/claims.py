@@ -2,12 +2,11 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arb.algorithms import agent_label, tuned
 from arb.buffer.onpolicy import EFFECTIVE
@@ -15,14 +14,15 @@ from arb.report import paired
 from arb.report.baseline import comparisons
 from arb.report.cells import MEASURES, PRIMARY, Results
 from arb.report.record import Record
-from arb.report.statistics import CONFIDENCE
-from arb.report.tables import Entry, Table
+from arb.report.statistics import CONFIDENCE, Floats
+from arb.report.tables import Table, estimated
 from arb.strategies import strategy_label
 from arb.tasks import family_of
 
-Floats = NDArray[np.float64]
 Differences = dict[str, Floats]
 """One array per task; positive where a claim holds."""
+Found = Iterator[tuple[Record, float]]
+"""Runs with the differences between them and others."""
 
 
 @dataclass(frozen=True)
@@ -32,23 +32,22 @@ class Claim:
     says: str
     number: str
     """What the differences are."""
-    of: Callable[[Sequence[Results]], Differences]
+    pairs: Callable[[Sequence[Results]], Found]
     deterministic: bool = False
     """Whether two runs that differ in nothing but this must agree to the last digit if it has no effect."""
 
+    def of(self, everything: Sequence[Results]) -> Differences:
+        """Differences by agent and task, one for each seed: seeds are independent, the settings of one seed are not."""
+        seeds: dict[str, dict[int, list[float]]] = {}
+        for run, difference in self.pairs(everything):
+            seeds.setdefault(f"{run.agent} {run.task}", {}).setdefault(run.seed, []).append(difference)
+        return {task: np.array([np.mean(values) for values in of.values()]) for task, of in seeds.items()}
 
-def _by_task(found: Iterable[tuple[Record, float]]) -> Differences:
-    """Differences by agent and task, one for each seed: seeds are independent, the settings of one seed are not."""
-    seeds: dict[str, dict[int, list[float]]] = {}
-    for run, difference in found:
-        seeds.setdefault(f"{run.agent} {run.task}", {}).setdefault(run.seed, []).append(difference)
-    return {task: np.array([np.mean(values) for values in of.values()]) for task, of in seeds.items()}
 
-
-def _against(baseline: str, agent: str | None = None, task: str = "") -> Callable[[Sequence[Results]], Differences]:
+def _against(baseline: str, agent: str | None = None, task: str = "") -> Callable[[Sequence[Results]], Found]:
     """The area of ARB as published minus that of another strategy."""
 
-    def of(everything: Sequence[Results]) -> Iterator[tuple[Record, float]]:
+    def pairs(everything: Sequence[Results]) -> Found:
         for results in everything:
             for one in comparisons(results, baseline):
                 if one.strategy == "arb" and agent in (None, one.agent):
@@ -57,7 +56,7 @@ def _against(baseline: str, agent: str | None = None, task: str = "") -> Callabl
                         if a is not None and b is not None and by_default(run):
                             yield run, a - b
 
-    return lambda everything: _by_task(of(everything))
+    return pairs
 
 
 def by_default(run: Record) -> bool:
@@ -79,10 +78,10 @@ def _of_arb(results: Results) -> list[Record]:
 
 def _varied(
     leaf: str, holds: Callable[[Any, Any], bool], number: Callable[[Record], float | None]
-) -> Callable[[Sequence[Results]], Differences]:
+) -> Callable[[Sequence[Results]], Found]:
     """Runs of ARB that differ in one setting: the number of the one minus that of the other, where the order holds."""
 
-    def of(everything: Sequence[Results]) -> Iterator[tuple[Record, float]]:
+    def pairs(everything: Sequence[Results]) -> Found:
         for results in everything:
             same: dict[str, list[Record]] = {}
             for run in _of_arb(results):
@@ -94,7 +93,7 @@ def _varied(
                     if a is not None and b is not None and holds(one.config.get(leaf), other.config.get(leaf)):
                         yield one, a - b
 
-    return lambda everything: _by_task(of(everything))
+    return pairs
 
 
 def _lower(a: Any, b: Any) -> bool:
@@ -113,32 +112,24 @@ def _share(run: Record, part: float) -> float | None:
     return None if column is None or not len(column) else float(100.0 * column[round(part * (len(column) - 1))])
 
 
-def _above_buffer(everything: Sequence[Results]) -> Differences:
+def _above_buffer(everything: Sequence[Results]) -> Found:
     """The mean over steps of the online share of ARB's batches minus that of the buffer, in points."""
-
-    def of() -> Iterator[tuple[Record, float]]:
-        for run in itertools.chain(*map(_of_arb, everything)):
-            columns = run.metrics.get("online", {})
-            if by_default(run) and {"replay.online_share", "replay.online_rows"} <= columns.keys():
-                apart = columns["replay.online_share"] - columns["replay.online_rows"]
-                yield run, float(100.0 * np.nanmean(apart))
-
-    return _by_task(of())
+    for run in itertools.chain(*map(_of_arb, everything)):
+        columns = run.metrics.get("online", {})
+        if by_default(run) and {"replay.online_share", "replay.online_rows"} <= columns.keys():
+            apart = columns["replay.online_share"] - columns["replay.online_rows"]
+            yield run, float(100.0 * np.nanmean(apart))
 
 
-def _poor_before_good(everything: Sequence[Results]) -> Differences:
+def _poor_before_good(everything: Sequence[Results]) -> Found:
     """The online share at the end on `random` data minus that on `medium-expert` data of the same robot and seed."""
-
-    def of() -> Iterator[tuple[Record, float]]:
-        for results in everything:
-            runs = {(run.agent, run.task, run.seed): run for run in _of_arb(results) if by_default(run)}
-            for (agent, task, seed), run in runs.items():
-                other = runs.get((agent, task.replace("-random", "-medium-expert"), seed))
-                poor, good = _share(run, 1.0), _share(other, 1.0) if other else None
-                if "-random" in task and poor is not None and good is not None:
-                    yield run, poor - good
-
-    return _by_task(of())
+    for results in everything:
+        runs = {(run.agent, run.task, run.seed): run for run in _of_arb(results) if by_default(run)}
+        for (agent, task, seed), run in runs.items():
+            other = runs.get((agent, task.replace("-random", "-medium-expert"), seed))
+            poor, good = _share(run, 1.0), _share(other, 1.0) if other else None
+            if "-random" in task and poor is not None and good is not None:
+                yield run, poor - good
 
 
 _area = MEASURES[PRIMARY].of
@@ -176,10 +167,8 @@ def verdicts(everything: Sequence[Results]) -> Table:
     for claim in CLAIMS:
         differences = found[claim.says]
         says = _verdict(claim, differences, corrected[claim.says])
-        entry = Entry()
-        if differences:
-            mean, low, high = paired.t_interval(list(differences.values()))
-            entry = Entry(mean, low=low, high=high, n=sum(map(len, differences.values())))
+        interval = paired.t_interval(list(differences.values())) if differences else None
+        entry = estimated(interval, n=sum(map(len, differences.values())))
         rows.append(((claim.says, says, claim.number), (entry,)))
     notes = (
         f"Mean difference, Student's {CONFIDENCE:.0%} interval and number of pairs; positive speaks for the claim.",

@@ -5,7 +5,7 @@ archives holds what no program can know (commands, how settings were chosen, kno
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from arb.algorithms import agent_label
 from arb.errors import DataError
 from arb.paper.claims import by_default, verdicts
-from arb.progress import count
+from arb.progress import count, counts
 from arb.report import paired
 from arb.report.baseline import Comparison, comparisons, paired_tables
 from arb.report.cells import Results, Seeds, gather
@@ -23,9 +23,10 @@ from arb.report.drawing import drawing, themed
 from arb.report.figures import learning_curves, online_share
 from arb.report.intervals import difference_intervals
 from arb.report.page import write_files
+from arb.report.page_data import told
 from arb.report.record import Record
 from arb.report.runs import ARCHIVE, Records, read_archive
-from arb.report.tables import Entry, Table
+from arb.report.tables import Entry, Table, estimated
 from arb.strategies import strategy_label
 
 NOTES = "notes.md"
@@ -36,6 +37,12 @@ _SHOWN = {
     "-differences": "paired differences to naive replay",
 }
 """What a figure shows, by a part of its name."""
+SAID: Mapping[str, str] = {
+    "better": "it helps on average",
+    "worse": "it hurts on average",
+    "no difference that matters": "no difference that matters",
+    "cannot tell": "we cannot tell",
+}
 
 
 class Campaign(NamedTuple):
@@ -114,14 +121,13 @@ def answer(campaigns: Sequence[Campaign]) -> str:
             continue
         _, one = max(mine, key=lambda pair: (_by_default(pair[1]), sum(map(len, pair[1].over(pair[1].normalised)))))
         values = one.over(one.normalised)
-        mean, low, high = paired.t_interval(values)
-        seeds = sorted(map(len, values))
-        runs = f"{seeds[0]} to {seeds[-1]} seeds" if seeds[0] < seeds[-1] else count(seeds[0], "seed")
+        mean, low, high = interval = paired.t_interval(values)
+        runs = counts(map(len, values), "seed")
         where = f"{agent_label(one.agent)}, {count(len(values), 'task')}, {runs} each"
         reach = "without an interval" if low is None or high is None else f"95% interval {low:+.1f} to {high:+.1f}"
         sentences.append(
             f"{one.variant} against naive replay ({where}): {mean:+.1f} points of the area under the online curve "
-            f"({reach}); {_conclusion(mean, low, high)}."
+            f"({reach}); {SAID[paired.conclusion(interval)]}."
         )
     return " ".join(sentences)
 
@@ -130,27 +136,17 @@ def _by_default(one: Comparison) -> bool:
     return all(by_default(run) for task in one.normalised for run, _ in one.pairs[task])
 
 
-def _conclusion(mean: float, low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return "we cannot tell"
-    if low > 0.0 or high < 0.0:
-        return "it helps on average" if mean > 0.0 else "it hurts on average"
-    small = low > -paired.MARGIN and high < paired.MARGIN
-    return "no difference that matters" if small else "we cannot tell"
-
-
 def losses(campaigns: Sequence[Campaign]) -> str:
     """The tasks on which ARB by default is below naive or parallel replay, and whether that may be chance."""
     rows: list[tuple[float, tuple[tuple[str, ...], tuple[Entry, ...]]]] = []
     for baseline in ("naive", "parallel"):
         for campaign, one in _found(campaigns, baseline):
             for task, values in one.differences().items() if _by_default(one) else ():
-                mean, low, high = paired.t_interval([values])
-                if mean < 0.0:
-                    sure = high is not None and high < 0.0
+                found = paired.t_interval([values])
+                if found.value < 0.0:
+                    sure = found.high is not None and found.high < 0.0
                     labels = (campaign.name, agent_label(one.agent), task, one.variant, strategy_label(baseline))
-                    entry = Entry(mean, low=low, high=high, n=len(values), best=sure)
-                    rows.append((mean, (labels, (entry,))))
+                    rows.append((found.value, (labels, (estimated(found, best=sure, n=len(values)),))))
     if not rows:
         return "Nowhere in these runs." if any(_found(campaigns)) else "Nothing has been compared yet."
     corner = ("archive", "agent", "task", "strategy", "against")
@@ -167,13 +163,13 @@ def temperatures(campaigns: Sequence[Campaign]) -> Table:
     for campaign in campaigns:
         for agent in campaign.results.agents():
             for variant in campaign.results.variants(agent):
-                cells = [c for c in campaign.results.cells if (c.agent, c.variant) == (agent, variant) and c.finished]
+                cells = [cell for cell in campaign.results.of(agent) if cell.variant == variant and cell.finished]
                 if not cells or cells[0].strategy not in OURS:
                     continue
                 shares = [_at_the_end(cells, name) for name in ("effective_share", "online_share", "online_rows")]
                 heat = _at_the_end(cells, "temperature") or cells[0].runs[0].config.get("replay.temperature")
                 entries = [Entry(heat, digits=2) if isinstance(heat, float) else Entry()]
-                entries += [Entry(100.0 * share) if share is not None else Entry() for share in shares]
+                entries += [Entry(None if share is None else 100.0 * share) for share in shares]
                 rows.append(((campaign.name, agent_label(agent), variant), tuple(entries)))
     columns = ("λ", "effective sample size, % of rows", "online share of a batch, %", "online share of the buffer, %")
     notes = ("At the last refresh, mean over seeds and tasks.",)
@@ -215,7 +211,7 @@ def _figures(campaign: Campaign, stem: str) -> Iterator[tuple[str, bytes]]:
             for agent in results.agents():
                 name = f"{stem}/{campaign.name}-{results.file(agent)}"
                 yield f"{name}-curves{ending}", drawing(learning_curves(results, agent))
-                if any(cell.metric("replay.online_share") for cell in results.cells if cell.agent == agent):
+                if any(cell.metric("replay.online_share") for cell in results.of(agent)):
                     yield f"{name}-online-share{ending}", drawing(online_share(results, agent))
                 differences = difference_intervals(results, agent)
                 if differences:
@@ -242,14 +238,14 @@ def protocol(campaigns: Sequence[Campaign]) -> str:
     lines = []
     for campaign in campaigns:
         cells = [cell for cell in campaign.results.cells if cell.finished]
-        every = _values(campaign.runs, lambda run: run.config.get("evaluation.every"))
+        every = told(run.config.get("evaluation.every") for run in campaign.runs)
         lines += [
             f"**`{campaign.name}`**: {count(len(campaign.runs), 'run')} of {steps_of(cells)}; an evaluation every "
             f"{every} steps, with {episodes_of(cells)}.",
             "",
             f"- minutes per run: {_minutes(campaign.runs)}",
-            f"- processor: {_values(campaign.runs, lambda run: run.machine.get('cpu'))}",
-            f"- commit: {_values(campaign.runs, lambda run: str(run.machine.get('commit') or '')[:12])}",
+            f"- processor: {told(run.machine.get('cpu') for run in campaign.runs)}",
+            f"- commit: {told(str(run.machine.get('commit') or '')[:12] for run in campaign.runs)}",
             f"- versions: {_versions(campaign.runs)}",
             "",
         ]
@@ -257,20 +253,9 @@ def protocol(campaigns: Sequence[Campaign]) -> str:
                       "docs/results.md`."])  # fmt: skip
 
 
-def _values(runs: Iterable[Record], of: object) -> str:
-    assert callable(of)
-    counts: dict[str, int] = {}
-    for run in runs:
-        value = str(of(run) or "not recorded")
-        counts[value] = counts.get(value, 0) + 1
-    if len(counts) == 1:
-        return next(iter(counts))
-    return ", ".join(f"{value} ({count(n, 'run')})" for value, n in sorted(counts.items()))
-
-
 def _versions(runs: Sequence[Record]) -> str:
     names = sorted({name for run in runs for name in run.versions})
-    return "; ".join(f"{name} {_values(runs, lambda run, name=name: run.versions.get(name))}" for name in names)
+    return "; ".join(f"{name} {told(run.versions.get(name) for run in runs)}" for name in names)
 
 
 def _minutes(runs: Sequence[Record]) -> str:

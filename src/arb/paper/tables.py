@@ -8,8 +8,9 @@ import numpy as np
 from arb.algorithms import agent_label
 from arb.paper import published
 from arb.paper.published import STRATEGIES
+from arb.progress import counts
 from arb.report.cells import Results, Seeds
-from arb.report.comparison import counted_seeds, entry, steps_of
+from arb.report.comparison import entry, steps_of
 from arb.report.tables import Entry, Table, with_best
 
 Contradictions = Mapping[tuple[str, str, str], published.Contradiction]
@@ -43,7 +44,7 @@ def about_ours(cells: Iterable[Seeds | None]) -> str:
     theirs = f"the paper has {published.SEEDS} seeds of {published.STEPS:,} updates offline and as many steps online"
     if not found:
         return f"None of our runs belongs here; {theirs}."
-    seeds = counted_seeds(len(cell.runs) for cell in found)
+    seeds = counts((len(cell.runs) for cell in found), "seed")
     return f"Ours: {seeds} (in parentheses) of {steps_of(found)}, last evaluation; {theirs}."
 
 

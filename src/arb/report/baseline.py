@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arb.algorithms import agent_label
 from arb.progress import count
@@ -15,11 +14,10 @@ from arb.report import paired
 from arb.report.cells import MEASURES, PRIMARY, Results, Seeds, gather
 from arb.report.record import Record
 from arb.report.runs import read_runs
-from arb.report.statistics import CONFIDENCE, Estimate
-from arb.report.tables import Entry, Table
+from arb.report.statistics import CONFIDENCE, Floats
+from arb.report.tables import Entry, Table, estimated
 from arb.strategies import strategy_label
 
-Floats = NDArray[np.float64]
 BASELINES = ("naive", "parallel")
 LEVEL = 1.0 - CONFIDENCE
 SECONDARY = {"last": "last evaluation", "regret": "regret", "drop": "drop at the switch"}
@@ -110,11 +108,11 @@ def overall_table(found: Sequence[Comparison], agent: str, tasks: Sequence[str],
         says = verdict(values, corrected[one.variant], paired.MARGIN if normalised else None)
         p = corrected[one.variant]
         entries = [
-            _entry(paired.t_interval(values), best=says in ("better", "worse")),
-            _entry(paired.bootstrap(values)),
-            Entry(p, digits=3) if p is not None else Entry(),
-            _entry(paired.improved(values), digits=2),
-            *(_entry(paired.t_interval(one.over(tasks, m))) if one.over(tasks, m) else Entry() for m in measures),
+            estimated(paired.t_interval(values), best=says in ("better", "worse")),
+            estimated(paired.bootstrap(values)),
+            Entry(p, digits=3),
+            estimated(paired.improved(values), digits=2),
+            *(estimated(paired.t_interval(v)) if (v := one.over(tasks, m)) else Entry() for m in measures),
         ]
         size = f"{sum(map(len, values))} on {count(len(values), 'task')}"
         rows.append(((one.variant, size, says), tuple(entries)))
@@ -152,7 +150,7 @@ def task_table(found: Sequence[Comparison], agent: str, name: str) -> Table:
             some = values[task, i]
             p = corrected.get((task, i))
             marked = p is not None and p < LEVEL
-            entries.append(Entry() if some is None else _entry(paired.t_interval([some]), marked, n=len(some)))
+            entries.append(Entry() if some is None else estimated(paired.t_interval([some]), best=marked, n=len(some)))
         rows.append(((task,), tuple(entries)))
     base = strategy_label(found[0].baseline)
     title = f"{agent_label(agent)}: paired difference in area to {base}, task by task"
@@ -163,10 +161,6 @@ def task_table(found: Sequence[Comparison], agent: str, name: str) -> Table:
     )
     columns = tuple(one.variant for one in found)
     return Table(name, title, ("task",), columns, tuple(rows), notes, MARKED)
-
-
-def _entry(found: Estimate, best: bool = False, n: int | None = None, digits: int = 1) -> Entry:
-    return Entry(found.value, low=found.low, high=found.high, n=n, best=best, digits=digits)
 
 
 def paired_tables(results: Results) -> list[Table]:

@@ -7,16 +7,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arb.algorithms import AGENTS
 from arb.report import statistics
 from arb.report.record import Record
 from arb.report.runs import Records
+from arb.report.statistics import Floats
 from arb.runfolder import result_of
 from arb.strategies import STRATEGIES, strategy_label
-
-Floats = NDArray[np.float64]
 
 _SHORT = {
     "replay.temperature": "λ",
@@ -165,7 +163,7 @@ class Results:
 
     def agents(self) -> list[str]:
         """The agents, in the paper's order."""
-        return _ordered({cell.agent for cell in self.cells}, AGENTS)
+        return sorted({cell.agent for cell in self.cells}, key=lambda name: (_rank(name, AGENTS), name))
 
     def file(self, agent: str) -> str:
         """An agent's name as a part of file names: it comes from a file, and must not lead elsewhere."""
@@ -177,7 +175,11 @@ class Results:
 
     def tasks(self, agent: str) -> list[str]:
         """The tasks of an agent, by name."""
-        return sorted({cell.task for cell in self.cells if cell.agent == agent})
+        return sorted({cell.task for cell in self.of(agent)})
+
+    def of(self, agent: str, task: str | None = None) -> list[Seeds]:
+        """The cells of an agent, or of an agent on a task."""
+        return [cell for cell in self.cells if cell.agent == agent and task in (None, cell.task)]
 
     def variants(self, agent: str | None = None) -> list[str]:
         """The variants of an agent, or of all, in order."""
@@ -206,21 +208,15 @@ def gather(runs: Records) -> Results:
     for (task, agent, variant), group in groups.items():
         done = tuple(run for run in group if run.status == "done")
         cells.append(Seeds(task, agent, variant, group[0].strategy, done or tuple(group), bool(done)))
-    agents, strategies = list(AGENTS), list(STRATEGIES)
     cells.sort(
         key=lambda cell: (
-            _rank(cell.agent, agents), cell.agent, cell.task, _rank(cell.strategy, strategies), cell.strategy,
+            _rank(cell.agent, AGENTS), cell.agent, cell.task, _rank(cell.strategy, STRATEGIES), cell.strategy,
             [_sortable(cell.runs[0].config.get(leaf)) for leaf in leaves[cell.agent, cell.strategy]],
         )
     )  # fmt: skip
-    order = sorted(dict.fromkeys(cell.variant for cell in cells), key=lambda name: _place(name, cells))
-    cells.sort(key=lambda cell: (_rank(cell.agent, agents), cell.agent, cell.task, order.index(cell.variant)))
+    order = list(dict.fromkeys(c.variant for c in sorted(cells, key=lambda cell: _rank(cell.strategy, STRATEGIES))))
+    cells.sort(key=lambda cell: (_rank(cell.agent, AGENTS), cell.agent, cell.task, order.index(cell.variant)))
     return Results(runs, tuple(cells), tuple(order), tuple(doubles))
-
-
-def _place(variant: str, cells: Iterable[Seeds]) -> tuple[int, int]:
-    same = [(i, cell) for i, cell in enumerate(cells) if cell.variant == variant]
-    return _rank(same[0][1].strategy, list(STRATEGIES)), same[0][0]
 
 
 def _telling_leaves(runs: Sequence[Record]) -> dict[tuple[str, str], list[str]]:
@@ -232,7 +228,7 @@ def _telling_leaves(runs: Sequence[Record]) -> dict[tuple[str, str], list[str]]:
         groups.setdefault((run.agent, run.strategy, run.task), []).append(run)
     for (agent, strategy, _), group in groups.items():
         chosen = found[agent, strategy]
-        for leaf in sorted(_differing(group), key=lambda leaf: (_rank(leaf, list(_SHORT)), leaf)):
+        for leaf in sorted(_differing(group), key=lambda leaf: (_rank(leaf, _SHORT), leaf)):
             if leaf not in chosen and len(_parts(group, [*chosen, leaf])) > len(_parts(group, chosen)):
                 chosen.append(leaf)
     # A setting that is not replay's own is named for all strategies of an agent, or for none.
@@ -244,34 +240,32 @@ def _telling_leaves(runs: Sequence[Record]) -> dict[tuple[str, str], list[str]]:
 
 def _differing(runs: Sequence[Record]) -> set[str]:
     leaves = set().union(*(run.config for run in runs)) - {"seed", "task"}
-    return {leaf for leaf in leaves if len({_spelt(run.config.get(leaf)) for run in runs}) > 1}
+    return {leaf for leaf in leaves if len({spelt(run.config.get(leaf)) for run in runs}) > 1}
 
 
 def _parts(runs: Iterable[Record], leaves: Iterable[str]) -> set[tuple[str, ...]]:
-    return {tuple(_spelt(run.config.get(leaf)) for leaf in leaves) for run in runs}
+    return {tuple(spelt(run.config.get(leaf)) for leaf in leaves) for run in runs}
 
 
 def label(run: Record, leaves: Sequence[str]) -> str:
     """A variant's name: the strategy, and the settings that tell it from its like."""
     name = strategy_label(run.strategy)
-    return " ".join([name, *(f"{_SHORT.get(leaf, leaf)}={_spelt(run.config.get(leaf))}" for leaf in leaves)])
+    return " ".join([name, *(f"{_SHORT.get(leaf, leaf)}={spelt(run.config.get(leaf))}" for leaf in leaves)])
 
 
-def _spelt(value: Any) -> str:
+def spelt(value: Any) -> str:
+    """The value of a setting in a label."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(map(_spelt, value)) + "]"
+        return "[" + ",".join(map(spelt, value)) + "]"
     return str(value)
 
 
 def _sortable(value: Any) -> tuple[int, float, str]:
-    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, _spelt(value))
+    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, spelt(value))
 
 
-def _rank(name: str, order: Sequence[str]) -> int:
-    return order.index(name) if name in order else len(order)
-
-
-def _ordered(names: Iterable[str], order: Mapping[str, Any]) -> list[str]:
-    return sorted(names, key=lambda name: (_rank(name, list(order)), name))
+def _rank(name: str, order: Iterable[str]) -> int:
+    """The place of a name in a table; what is not in it comes last."""
+    return [*order, name].index(name)

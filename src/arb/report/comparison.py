@@ -6,17 +6,14 @@ from functools import cached_property
 from itertools import permutations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arb.algorithms import agent_label
-from arb.progress import count
+from arb.progress import counts
 from arb.report import statistics
 from arb.report.baseline import paired_tables
 from arb.report.cells import MEASURES, PRIMARY, Results, Seeds
-from arb.report.statistics import Estimate
-from arb.report.tables import Entry, Table, with_best
-
-Floats = NDArray[np.float64]
+from arb.report.statistics import Estimate, Floats
+from arb.report.tables import Entry, Table, estimated, with_best
 
 
 def entry(values: Floats) -> Entry:
@@ -29,7 +26,8 @@ def entry(values: Floats) -> Entry:
 def score_table(results: Results, agent: str, measure: str = PRIMARY) -> Table:
     """Rows are tasks, columns the variants of strategies, after the pre-trained score that they start from."""
     kind, tasks, variants = MEASURES[measure], results.tasks(agent), results.variants(agent)
-    units = {task: _unit(results, agent, task) for task in tasks}
+    kinds = {task: {cell.normalised for cell in results.of(agent, task)} for task in tasks}
+    units = {task: " / ".join("score" if kind else "return" for kind in sorted(kinds[task])) for task in tasks}
     corner = ("task", "unit") if len(set(units.values())) > 1 else ("task",)
     rows = []
     empty = 0
@@ -39,15 +37,14 @@ def score_table(results: Results, agent: str, measure: str = PRIMARY) -> Table:
         empty += sum(e.value is None for e in entries)
         before = [_pretrained(cells)] if measure in STARTED else []
         rows.append(((task, units[task])[: len(corner)], (*before, *with_best(entries, kind.lower_is_better))))
-    own = [cell for cell in results.cells if cell.agent == agent]
+    own = results.of(agent)
     notes = [f"Mean ± sample standard deviation over seeds (their number) of {kind.meaning}."]
     notes.append(f"Runs of {steps_of(own)}; an evaluation has {episodes_of(own)}.")
     if empty:
         notes.append(f"{empty} of {len(tasks) * len(variants)} cells have no finished run.")
     if any(e.n == 1 for _, entries in rows for e in entries):
         notes.append("A cell of one seed has no standard deviation: it does not show how much seeds differ.")
-    held = {cell.unit for cell in results.cells if cell.agent == agent}
-    title = f"{agent_label(agent)}: {kind.title.lower()}, {' or '.join(sorted(held))}"
+    title = f"{agent_label(agent)}: {kind.title.lower()}, {' or '.join(sorted({cell.unit for cell in own}))}"
     columns = (*(["pre-trained"] if measure in STARTED else []), *variants)
     return Table(f"{measure}-{results.file(agent)}", title, corner, columns, tuple(rows), tuple(notes))
 
@@ -66,20 +63,8 @@ def _pretrained(cells: Iterable[Seeds | None]) -> Entry:
 
 def episodes_of(cells: Iterable[Seeds]) -> str:
     """How many episodes an evaluation has."""
-    counts = {len(scores) for cell in cells for run in cell.runs for c in run.curves.values() for scores in c.scores}
-    low, high = min(counts, default=0), max(counts, default=0)
-    return count(low, "episode") if low == high else f"{low} to {high} episodes"
-
-
-def _unit(results: Results, agent: str, task: str) -> str:
-    cells = [cell for cell in results.cells if (cell.agent, cell.task) == (agent, task)]
-    return " / ".join(sorted({"score" if cell.normalised else "return" for cell in cells}))
-
-
-def counted_seeds(counts: Iterable[int]) -> str:
-    """The smallest and the largest number of seeds, in words."""
-    low, *_, high = sorted([*counts] * 2)
-    return count(low, "seed") if low == high else f"{low} to {high} seeds"
+    curves = (curve for cell in cells for run in cell.runs for curve in run.curves.values())
+    return counts((len(scores) for curve in curves for scores in curve.scores), "episode")
 
 
 def _amount(value: object) -> str:
@@ -117,7 +102,7 @@ class Group:
     @property
     def seeds(self) -> str:
         """How many a cell has."""
-        return counted_seeds(len(values) for scores in self.scores.values() for values in scores)
+        return counts((len(values) for scores in self.scores.values() for values in scores), "seed")
 
     @property
     def hero(self) -> str:
@@ -157,7 +142,7 @@ def groups(results: Results) -> list[Group]:
     """
     found = []
     for agent in results.agents():
-        cells = [cell for cell in results.cells if cell.agent == agent and cell.finished]
+        cells = [cell for cell in results.of(agent) if cell.finished]
         scored = [cell for cell in cells if cell.normalised]
         found.append(_group(agent, "all tasks with a normalised score", scored, results.order))
         plain: dict[str, list[Seeds]] = {}
@@ -184,10 +169,7 @@ def aggregate_table(group: Group, name: str) -> Table:
     """Rows are variants, columns statistics over all their runs."""
     computed = group.aggregates
     columns = tuple(next(iter(computed.values())))
-    rows = [
-        ((variant,), tuple(Entry(found.value, low=found.low, high=found.high) for found in by_name.values()))
-        for variant, by_name in computed.items()
-    ]
+    rows = [((variant,), tuple(map(estimated, by_name.values()))) for variant, by_name in computed.items()]
     notes = [f"Over the areas under the online curves of {_named(group.tasks)}, {group.seeds} per cell."]
     if statistics.has_interval(*group.scores.values()):
         notes.append(
@@ -205,17 +187,13 @@ def improvement_table(group: Group, name: str) -> Table:
     """Rows improve over columns with this probability."""
     pairs = group.improvements
     variants = tuple(group.scores)
-    rows = [((one,), tuple(_chance(pairs.get((one, other))) for other in variants)) for one in variants]
+    rows = [((one,), tuple(estimated(pairs.get((one, v)), digits=2) for v in variants)) for one in variants]
     notes = (
         f"The probability that a run of the row scores above a run of the column, {group.seeds} per cell, over "
         f"{_named(group.tasks)}; ties count half.",
     )
     title = f"{agent_label(group.agent)}: {group.name}, probability of improvement over ..."
     return Table(name, title, ("strategy",), variants, tuple(rows), notes)
-
-
-def _chance(found: Estimate | None) -> Entry:
-    return Entry(found.value, low=found.low, high=found.high, digits=2) if found else Entry()
 
 
 def _named(tasks: Sequence[str]) -> str:
@@ -228,7 +206,7 @@ def tables(results: Results, together: Sequence[Group]) -> list[Table]:
         score_table(results, agent, measure)
         for measure in MEASURES
         for agent in results.agents()
-        if measure != "pretrained" and any(cell.values(measure).size for cell in results.cells if cell.agent == agent)
+        if measure != "pretrained" and any(cell.values(measure).size for cell in results.of(agent))
     ]
     found += paired_tables(results)
     for number, group in enumerate(together, start=1):

@@ -25,7 +25,7 @@ def figures(results: Results, together: Sequence[Group]) -> Iterator[tuple[str, 
     """Every figure of a report, with its name."""
     for agent in results.agents():
         yield f"curves-{results.file(agent)}", learning_curves(results, agent)
-        if any(cell.metric("replay.online_share") for cell in results.cells if cell.agent == agent):
+        if any(cell.metric("replay.online_share") for cell in results.of(agent)):
             yield f"online-share-{results.file(agent)}", online_share(results, agent)
         differences = difference_intervals(results, agent)
         if differences:
@@ -59,9 +59,8 @@ def scores_and_shares(results: Results, title: str) -> Figure:
     grid = figure.subplots(len(places), 2, squeeze=False)
     handles: dict[str, Any] = {}
     for (agent, task), (left, right) in zip(places, grid, strict=True):
-        cells = [cell for cell in results.cells if (cell.agent, cell.task) == (agent, task)]
         for axes, draw in ((left, _score_panel), (right, _share_panel)):
-            draw(axes, cells, styles(results))
+            draw(axes, results.of(agent, task), styles(results))
             _finish(axes, f"{task}, {agent_label(agent)}", handles)
     _legend(figure, handles, results.order)
     figure.suptitle(title, **TITLE)
@@ -131,7 +130,7 @@ def _panels(results: Results, agent: str, draw: Any, tasks: Sequence[str] | None
     grid = figure.subplots(rows, columns, squeeze=False)
     handles: dict[str, Any] = {}
     for axes, task in zip(grid.flat, names, strict=False):
-        draw(axes, [cell for cell in results.cells if (cell.agent, cell.task) == (agent, task)], styles(results))
+        draw(axes, results.of(agent, task), styles(results))
         _finish(axes, task, handles)
     for axes in list(grid.flat)[len(names) :]:
         axes.set_visible(False)

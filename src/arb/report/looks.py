@@ -54,7 +54,7 @@ def curves(results: Results) -> str:
         return ""
     found = []
     for agent, task in panels:
-        cells = [cell for cell in results.cells if (cell.agent, cell.task) == (agent, task) and "online" in cell.curve]
+        cells = [cell for cell in results.of(agent, task) if "online" in cell.curve]
         if cells:
             found.append(_panel(f"{agent_label(agent)} on {task}", cells))
     return "\n".join(found)

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -204,20 +205,16 @@ def _settings(results: Results) -> dict[str, Any]:
 
 def _origins(runs: Sequence[Record]) -> list[tuple[str, list[str], list[list[str]]]]:
     """Tables of what the runs were made with: versions, and data."""
-    versions: dict[str, dict[str, int]] = {}
-    data: dict[tuple[str, str, str, str], int] = {}
+    versions: dict[str, list[str]] = {}
     for run in runs:
         for name, version in run.versions.items():
-            counts = versions.setdefault(name, {})
-            counts[version] = counts.get(version, 0) + 1
-        if run.data:
-            key = (run.task, run.env, str(run.data.get("rows", "?")), str(run.data.get("sha256", "?")))
-            data[key] = data.get(key, 0) + 1
+            versions.setdefault(name, []).append(version)
+    data = Counter(
+        (run.task, run.env, *(str(run.data.get(name, "?")) for name in ("rows", "sha256"))) for run in runs if run.data
+    )
     found = []
     if versions:
-        lines = [
-            [name, ", ".join(_times(v, n, len(counts)) for v, n in counts.items())] for name, counts in versions.items()
-        ]
+        lines = [[name, told(used)] for name, used in versions.items()]
         found.append(("Versions", ["package", "version"], lines))
     if data:
         head = ["task", "environment", "rows", "SHA-256", "runs"]
@@ -225,8 +222,16 @@ def _origins(runs: Sequence[Record]) -> list[tuple[str, list[str], list[list[str
     return found
 
 
-def _times(version: str, runs: int, versions: int) -> str:
-    return version if versions == 1 else f"{version} ({count(runs, 'run')})"
+def told(values: Iterable[object]) -> str:
+    """What runs have in common, or every value that there is with its number of runs.
+
+    >>> told(["1.2", "1.2"]), told(["b", "a", "b", None])
+    ('1.2', 'a (1 run), b (2 runs), not recorded (1 run)')
+    """
+    counts = Counter(str(value or "not recorded") for value in values)
+    return ", ".join(
+        counts if len(counts) == 1 else (f"{value} ({count(n, 'run')})" for value, n in sorted(counts.items()))
+    )
 
 
 def _run(run: Record, double: bool) -> dict[str, Any]:

@@ -10,12 +10,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from arb.report.statistics import CONFIDENCE, RESAMPLES, ByTask, Estimate, has_interval, interval, resampled
 
-Floats = NDArray[np.float64]
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -161,10 +159,20 @@ def decide(
         if seeds < look:
             return Decision("more seeds", seeds, look)
         found = t_interval([values[:look] for values in differences], 1.0 - (1.0 - confidence) / len(looks))
-        if found.low is None or found.high is None:
-            continue
-        if found.low > 0.0 or found.high < 0.0:
-            return Decision("better" if found.low > 0.0 else "worse", seeds, None)
-        if margin is not None and -margin < found.low and found.high < margin:
-            return Decision("no difference that matters", seeds, None)
+        if (says := conclusion(found, margin)) != "cannot tell":
+            return Decision(says, seeds, None)
     return Decision("cannot tell", seeds, None)
+
+
+def conclusion(found: Estimate, margin: float | None = MARGIN) -> Verdict:
+    """What an interval allows to say.
+
+    >>> [conclusion(Estimate(2.0, low, high)) for low, high in ((1.0, 3.0), (-1.0, 4.0), (-1.0, 9.0))]
+    ['better', 'no difference that matters', 'cannot tell']
+    """
+    if found.low is None or found.high is None:
+        return "cannot tell"
+    if found.low > 0.0 or found.high < 0.0:
+        return "better" if found.low > 0.0 else "worse"
+    small = margin is not None and -margin < found.low and found.high < margin
+    return "no difference that matters" if small else "cannot tell"

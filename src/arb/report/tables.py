@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from arb.report.statistics import Estimate
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -120,6 +122,11 @@ class Table:
             "txt": self.text, "md": self.markdown, "tex": self.latex, "csv": self.csv
         }  # fmt: skip
         return {f"tables/{self.name}.{ending}": write() for ending, write in formats.items()}
+
+
+def estimated(found: Estimate | None, *, best: bool = False, n: int | None = None, digits: int = 1) -> Entry:
+    """A number with its interval; no number is an empty entry."""
+    return Entry() if found is None else Entry(found.value, None, found.low, found.high, n, best, digits=digits)
 
 
 def with_best(entries: Sequence[Entry], lowest: bool = False) -> tuple[Entry, ...]:
