@@ -200,9 +200,9 @@ def _disk() -> Iterator[Line]:
 
 def _machine() -> Iterator[Line]:
     from arb.data.contents import free_memory
+    from arb.runs.machine import cores
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield Line("ok", "cores", f"{cores} for this process")
+    yield Line("ok", "cores", f"{len(cores())} for this process")
     memory = free_memory()
     if memory is None:
         yield Line("ok", "memory", "this system does not say")

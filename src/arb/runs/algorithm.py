@@ -85,7 +85,7 @@ def finetune(
         steps = min(max(plan.collect, 0 if start else warm_up), plan.online - start)
         score = partial(scores, agent, likelihood=likelihood)
         due = start == 0 or (start + steps) // plan.refresh > start // plan.refresh
-        with buffer.refresh_ahead(score, chunk=ROWS_PER_CALL, background=due and cores() > 1) as refresh:
+        with buffer.refresh_ahead(score, chunk=ROWS_PER_CALL, background=due and len(cores()) > 1) as refresh:
             with clock.part("collecting"):
                 returns = collector.collect(on_host(agent.actor), buffer, steps, pause)
             with clock.part("refresh"):

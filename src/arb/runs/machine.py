@@ -81,9 +81,9 @@ class Logbook:
         write_text(self.path, json.dumps({**self._machine, "seconds": self.seconds(), "parts": parts}, indent=1))
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def cores() -> list[int]:
+    """The cores that this process may use; all of them on a system that cannot pin processes."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def describe_machine() -> dict[str, Any]:
@@ -91,7 +91,7 @@ def describe_machine() -> dict[str, Any]:
     commit, dirty = _commit()
     return {
         "cpu": _cpu(),
-        "cores": cores(),
+        "cores": len(cores()),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "commit": commit,
         "dirty": dirty,

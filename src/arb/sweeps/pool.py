@@ -12,16 +12,10 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
+from arb.runs.machine import cores
 from arb.sweeps.worker import Answer, Order
 
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-def cores() -> list[int]:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))  # a system that cannot pin processes
 
 
 class Worker:

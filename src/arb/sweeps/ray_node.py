@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from arb.files import whole
-from arb.sweeps.pool import Worker, cores
+from arb.runs.machine import cores
+from arb.sweeps.pool import Worker
 from arb.sweeps.worker import Answer, Order
 
 
