@@ -120,12 +120,12 @@ def compare(
     """
     from arb.report import report
     from arb.strategies import PAPER
-    from arb.sweeps.grid import grid, label
+    from arb.sweeps.grid import grid, named
     from arb.sweeps.launch import sweep as sweep_cells
 
     chosen = PAPER if strategies is None else strategies
     cells = grid([task], [agent], chosen, seeds, env=env, preset=preset, overrides=settings)
-    folder = Path(out) if out else Path("compare") / f"{label(cells[0].config)}-{agent}-{preset}"
+    folder = Path(out) if out else Path("compare") / f"{named(task)}-{agent}-{preset}"
     sweep_cells(cells, folder, workers=workers)
     return report(folder, title=f"Replay strategies for {agent} on {task}")
 

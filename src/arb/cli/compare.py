@@ -20,7 +20,7 @@ the learning curves, the online share of the batches, and a page with all of it.
 def main(arguments: list[str]) -> int:
     """Run the command: 0 when all runs are done, 1 when some failed, 2 for a mistake, 130 when stopped on request."""
     options = parser().parse_args(arguments)
-    from arb.sweeps.grid import grid, label, pieces, seed_range
+    from arb.sweeps.grid import grid, named, pieces, seed_range
 
     cells = grid(
         [options.task],
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
         preset=options.preset,
         overrides=dict(map(setting, options.settings)),
     )
-    out = options.out or Path("compare") / f"{label(cells[0].config)}-{options.agent}-{options.preset}"
+    out = options.out or Path("compare") / f"{named(options.task)}-{options.agent}-{options.preset}"
     outcome = carry_out(cells, out, options)
     if outcome is None:
         return 0

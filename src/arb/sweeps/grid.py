@@ -130,11 +130,6 @@ def seed_range(text: str) -> list[int]:
     return list(dict.fromkeys(seeds))
 
 
-def label(config: Config) -> str:
-    """The task of a run as a folder's name: no other task has the same."""
-    return _named(config.task)
-
-
 def _has(agent: str, strategy: str, leaf: str) -> bool:
     """Whether an agent and a strategy have a setting, and one that they leave open."""
     group, _, name = leaf.partition(".")
@@ -169,21 +164,21 @@ def _refuse_leaves_without_reader(axes: Mapping[str, Sequence[Any]], pairs: Sequ
 
 def _folder(config: Config, leaves: Iterable[str]) -> str:
     values = flat(config)
-    strategy = _named(config.replay.strategy)
+    strategy = named(config.replay.strategy)
     name = "-".join([strategy, *(f"{leaf}={_text(values[leaf])}" for leaf in leaves)])
     if len(name) > LONGEST_NAME:
         name = f"{strategy}-{_hash(name)}"
-    return "/".join((label(config), _named(config.agent), name, f"seed-{config.seed}"))
+    return "/".join((named(config.task), named(config.agent), name, f"seed-{config.seed}"))
 
 
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return f"({','.join(map(_text, value))})"
-    return _named(value) if isinstance(value, str) else str(value)
+    return named(value) if isinstance(value, str) else str(value)
 
 
-def _named(text: str) -> str:
-    """A text that a file system takes; where that loses something, a hash tells it from its like."""
+def named(text: str) -> str:
+    """A text as the name of a folder; where that loses something, a hash tells it from its like."""
     plain = text.replace(":", "-", 1)
     if re.fullmatch(r"[\w.+=(),-]+", plain) and not re.search(r"\.(hdf5|h5|npz)$", plain) and plain[0] != ".":
         return plain
