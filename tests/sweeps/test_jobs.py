@@ -5,7 +5,7 @@ import pytest
 from arb import DataError
 from arb.paper.experiments import CLIPS, EXPERIMENTS, cells_of
 from arb.sweeps.grid import grid
-from arb.sweeps.jobs import Failure, Roster, Work, group_of
+from arb.sweeps.jobs import Failure, Roster, group_of
 from arb.tasks import SUITE, TASKS
 
 
@@ -81,25 +81,6 @@ def test_a_pretraining_that_fails_takes_its_runs_along():
     other = roster.next()
     assert (other.kind, other.cell.config.seed) == ("pretrain", 1)
     assert not roster.over
-
-
-def test_work_is_counted_in_updates(monkeypatch):
-    cells = grid(["hopper-medium-v2"], strategies=["naive", "arb"], preset="smoke")  # 400 + 2 · 400 updates
-    clock = [100.0]
-    monkeypatch.setattr("arb.sweeps.jobs.time.monotonic", lambda: clock[0])
-    work, roster = Work(cells, finished_before=1), Roster(cells)
-    before = roster.next()
-    assert (before.updates, work.summary()) == (400, "1 of 3 runs done")
-    clock[0] += 30
-    work.told(before, 200, 400)  # a sixth of the work in 30 s: five sixths in 150 s
-    assert work.summary() == "1 of 3 runs done, about 2 min left"
-    work.over(before)
-    roster.finish(before)
-    first, second = everything(roster)
-    assert work.summary() == "1 of 3 runs done, about 60 s left"
-    work.over(first)
-    work.lost([second])
-    assert work.summary() == "2 of 3 runs done, 1 failed"
 
 
 def test_a_run_does_as_many_updates_as_its_schedule_says():

@@ -14,12 +14,13 @@ from arb.cli.sweep import main
 from arb.progress import Screen
 from arb.runfolder import RunFolder
 from arb.runs.checkpoint import checkpoints
+from arb.runs.machine import cores
 from arb.runs.stopping import Interrupted
 from arb.sweeps import plan
 from arb.sweeps.grid import grid
-from arb.sweeps.jobs import Work, group_of
+from arb.sweeps.jobs import group_of
 from arb.sweeps.launch import View, sweep
-from arb.sweeps.pool import Pool, cores, on_core
+from arb.sweeps.pool import Pool, on_core
 from tests.runs import tiny
 
 LONGER = {"schedule.online": 1200}  # 60 chunks: enough to be stopped in the middle
@@ -49,7 +50,7 @@ class At(View):
 
     def __init__(self, cells, strategy, act):
         self.lines: list[str] = []
-        super().__init__(Work(cells), Screen(self.lines.append, rows_as_lines=False))
+        super().__init__(cells, shown=Screen(self.lines.append, rows_as_lines=False))
         self._strategy, self._act = strategy, act
 
     def told(self, job, phase, step, total, figures):

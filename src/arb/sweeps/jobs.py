@@ -1,16 +1,14 @@
-"""The jobs of a sweep: which comes next, what became of the others, and how much work is left.
+"""The jobs of a sweep: which comes next, and what became of the others.
 
 Pre-trainings come first, because runs wait for them; then the runs that share them.
 """
 
 import hashlib
 import json
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from arb.progress import count, duration
 from arb.runs.config import deciding_leaves
 from arb.sweeps.grid import Cell
 
@@ -115,49 +113,3 @@ class Roster:
             failure = failure._replace(reason=f"its pre-training failed: {failure.reason}")
         self.failed |= dict.fromkeys(lost, failure)
         return lost
-
-
-class Work:
-    """How much of a sweep is done, measured in updates."""
-
-    def __init__(self, cells: Sequence[Cell], finished_before: int = 0):
-        self.cells, self.before, self.started = len(cells), finished_before, time.monotonic()
-        self.runs, self.failed = 0, 0
-        groups = {group_of(cell): cell for cell in cells}
-        jobs = [Job("pretrain", cell, group) for group, cell in groups.items()]
-        jobs += [Job("run", cell, group_of(cell)) for cell in cells]
-        self._total = sum(job.updates for job in jobs)
-        self._done: dict[tuple[str, str], float] = {}
-
-    def told(self, job: Job, step: int, total: int) -> None:
-        """A job has come to a step."""
-        self._done[_key(job)] = job.updates * step / max(total, 1)
-
-    def over(self, job: Job) -> None:
-        """A job has succeeded."""
-        self._done[_key(job)] = job.updates
-        self.runs += job.kind == "run"
-
-    def lost(self, jobs: Sequence[Job]) -> None:
-        """Runs that have failed for good."""
-        self.failed += len(jobs)
-        self._done |= {_key(job): job.updates for job in jobs}
-
-    def summary(self) -> str:
-        """One line.
-
-        >>> Work([]).summary()
-        '0 of 0 runs done'
-        """
-        text = f"{self.runs + self.before} of {count(self.cells + self.before, 'run')} done"
-        if self.failed:
-            text += f", {self.failed} failed"
-        share, passed = sum(self._done.values()) / max(self._total, 1), time.monotonic() - self.started
-        if 0.02 < share < 1:
-            text += f", about {duration(passed * (1 - share) / share)} left"
-        return text
-
-
-def _key(job: Job) -> tuple[str, str]:
-    """What tells jobs apart whose group has been given by another of its cells."""
-    return job.kind, job.group if job.kind == "pretrain" else job.cell.folder

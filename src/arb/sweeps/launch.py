@@ -1,17 +1,18 @@
 """Run a grid: skip what is finished, continue what was interrupted, retry what failed, and say what is left."""
 
+import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from arb.files import locked
-from arb.progress import PHASES, Screen, count, described, screen
+from arb.progress import PHASES, Screen, count, described, duration, screen
 from arb.runs.config import flat
 from arb.runs.stopping import Interrupted, stoppable
 from arb.sweeps import plan
 from arb.sweeps.grid import Cell
-from arb.sweeps.jobs import Failure, Job, Roster, Work
+from arb.sweeps.jobs import Failure, Job, Roster, group_of
 from arb.sweeps.pool import Pool
 from arb.sweeps.worker import Answer, Order
 
@@ -52,11 +53,20 @@ class Outcome(NamedTuple):
 
 
 class View:
-    """Hears what happens in a sweep: a line for every job that ends, and a row for every job at work."""
+    """Hears what happens in a sweep: a line for every job that ends, a row for every job at work, and what is left.
 
-    def __init__(self, work: Work, shown: Screen | None = None):
-        self.work, self.screen = work, shown or Screen(lambda _: None, rows_as_lines=False)
-        self.screen.summary = work.summary
+    How much is left is measured in updates.
+    """
+
+    def __init__(self, cells: Sequence[Cell], finished_before: int = 0, shown: Screen | None = None):
+        self.screen = shown or Screen(lambda _: None, rows_as_lines=False)
+        self.screen.summary = self.summary
+        self._all, self._finished, self._failed = len(cells) + finished_before, finished_before, 0
+        groups = {group_of(cell): cell for cell in cells}
+        jobs = [Job("pretrain", cell, group) for group, cell in groups.items()]
+        self._total = sum(job.updates for job in (*jobs, *(Job("run", cell, "") for cell in cells)))
+        self._done: dict[Job, float] = {}
+        self._started = time.monotonic()
 
     def begins(self, job: Job) -> None:
         """A job is given to a worker."""
@@ -64,29 +74,45 @@ class View:
 
     def told(self, job: Job, phase: str, step: int, total: int, figures: dict[str, float]) -> None:
         """Progress of a job."""
-        self.work.told(job, step, total)
+        self._done[job] = job.updates * step / max(total, 1)
         score = {name: value for name, value in figures.items() if name == "score"}
         self.screen.update(job, f"{job.name}  {PHASES[phase]}", step, total, score)
 
     def ends(self, job: Job, score: float | None) -> None:
         """A job is done; with the last score if it was a run."""
         self.screen.drop(job)
-        self.work.over(job)
+        self._done[job] = job.updates
+        self._finished += job.kind == "run"
         text = "pre-trained" if score is None else described({"score": score})
-        self.screen.say(f"{job.name}  {text}  ({self.work.summary()})")
+        self.screen.say(f"{job.name}  {text}  ({self.summary()})")
 
     def fails(self, job: Job, reason: str, lost: Sequence[Job]) -> None:
         """A job failed; the runs that are lost with it, none if it is tried again."""
         self.screen.drop(job)
-        self.work.lost(lost)
+        self._failed += len(lost)
+        self._done |= {run: run.updates for run in lost}
         self.screen.say(f"{job.name}  {'failed' if lost else 'failed, will be tried again'}: {reason}")
+
+    def summary(self) -> str:
+        """How much is done and left, in one line.
+
+        >>> View([]).summary()
+        '0 of 0 runs done'
+        """
+        text = f"{self._finished} of {count(self._all, 'run')} done"
+        if self._failed:
+            text += f", {self._failed} failed"
+        share, passed = sum(self._done.values()) / max(self._total, 1), time.monotonic() - self._started
+        if 0.02 < share < 1:
+            text += f", about {duration(passed * (1 - share) / share)} left"
+        return text
 
 
 @contextmanager
 def live_view(cells: Sequence[Cell], finished_before: int) -> Iterator[View]:
     """A view of the cells that are to run, on standard error."""
     with screen(rows_as_lines=False) as shown:
-        yield View(Work(cells, finished_before), shown)
+        yield View(cells, finished_before, shown)
 
 
 def sweep(
@@ -116,7 +142,7 @@ def sweep(
         busy = f"another sweep is at work in {out}: wait for it, or choose another --out"
         with locked(out / plan.LOCK, busy), stoppable() as asked_to_stop:
             plan.write_plan(out, cells)
-            shift = _Shift(out, roster, crew, view or View(Work(cells)))
+            shift = _Shift(out, roster, crew, view or View(cells))
             while not roster.over:
                 if asked_to_stop():
                     shift.end()
