@@ -89,7 +89,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shapes = jax.eval_shape(lambda: Gaussian.create(jax.random.key(0), (3, 16, 1)))
     actor = jax.tree.map(lambda leaf: rng.normal(0.0, 1.0, leaf.shape).astype(np.float32), shapes)
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(describe_run(config, problem)))
+    (folder / "config.json").write_text(json.dumps(describe_run(problem)))
     for episode, value in enumerate(play(actor, problem.make_env, 2, SEED).returns):
         row = {"phase": "online", "step": 400, "episode": episode, "return": float(value), "score": float(value)}
         GrowingTable(folder / "eval.csv").add(row)

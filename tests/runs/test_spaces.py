@@ -115,12 +115,12 @@ def test_changed_data_is_not_mixed_with_what_was_done(tmp_path):
     path = tmp_path / "data.npz"
     tiny.write_data(path)
     config = tiny.config_of(path, "iql", "arb")
-    write_config(tmp_path, config, describe_run(config, Problem.of(config)))
-    write_config(tmp_path, config, describe_run(config, Problem.of(config)))
+    write_config(tmp_path, config, describe_run(Problem.of(config)))
+    write_config(tmp_path, config, describe_run(Problem.of(config)))
     with np.load(path) as file:
         np.savez(path, **{name: file[name][:400] for name in file.files})
     with pytest.raises(DataError, match=r"has changed since the run in .* began"):
-        write_config(tmp_path, config, describe_run(config, Problem.of(config)))
+        write_config(tmp_path, config, describe_run(Problem.of(config)))
 
 
 @pytest.mark.parametrize(

@@ -130,13 +130,8 @@ def _library(env: str) -> Any:
 
 def _made(env: str, policy: Policy) -> Any:
     """The environment, if the policy fits its observations."""
-    try:
-        library = _library(env)
-        made = library.observations.flattened(library.make(env))
-    except ModuleNotFoundError as missing:
-        raise DataError(f"{env} needs {missing.name}, which is not installed") from None
-    except ValueError as problem:
-        raise DataError(str(problem)) from None
+    library = _library(env)
+    made = library.observations.flattened(library.make(env))
     shape = made.observation_space.shape
     if shape != (policy.obs_size,):
         raise DataError(

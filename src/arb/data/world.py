@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.errors import DataError
-
 Bounds = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Lowest and highest action: without a dimension for all entries, else one number for each."""
 
@@ -33,10 +31,7 @@ def known_world(attributes: Mapping[str, Any], env: str = "", origin: str = "") 
         origin: the environment of the task, where the file names none.
     """
     if env:
-        try:
-            return _made(env)
-        except (ValueError, AttributeError) as problem:  # the latter from MuJoCo, where MUJOCO_GL is wrong
-            raise DataError(str(problem)) from None
+        return _made(env)
     name = str(attributes.get("env") or origin)
     world = World()
     if name and ":" not in name:  # Gymnasium would import the module before the colon: not on the word of a file

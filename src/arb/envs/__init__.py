@@ -43,6 +43,7 @@ def make(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     """The environment of a task (`hopper-medium-v2`) or of a Gymnasium id.
 
     `arguments` go to the environment, e.g. `render_mode="rgb_array"`. Episodes without a limit end after `LIMIT` steps.
+    One that cannot be made is a `DataError`.
     """
     task = TASKS.get(name.removeprefix("d4rl:"))
     try:
@@ -50,8 +51,8 @@ def make(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
         env = gymnasium.make(task.env if task else name, **arguments)
     except gymnasium.error.Error as problem:
         raise DataError(f"environment {name!r}: {problem}") from None
-    except ModuleNotFoundError as problem:
-        raise DataError(f"environment {name!r} cannot be made: {problem}") from None
+    except (ModuleNotFoundError, ValueError, AttributeError) as problem:  # the last from MuJoCo, if MUJOCO_GL is wrong
+        raise DataError(f"environment {name!r} cannot be made: {problem} (`arb doctor` checks this machine)") from None
     if env.spec is None or env.spec.max_episode_steps is None:
         env = gymnasium.wrappers.TimeLimit(env, LIMIT)
     return env

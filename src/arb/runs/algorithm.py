@@ -55,9 +55,9 @@ def pretrain(
     clock = clock or Clock()
     for start in range(done, plan.pretrain, plan.updates):
         updates = min(plan.updates, plan.pretrain - start)
-        place = _Place(start, "of the run (pretrain phase)")
+        where = (start, "of the run (pretrain phase)")
         with clock.part("pretrain updates"):
-            agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), place, pause)
+            agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), where, pause)
         yield Progress(start + updates, agent, metrics, {})
 
 
@@ -96,9 +96,9 @@ def finetune(
                 buffer.sampler.judge(partial(_advantages, agent, buffer), buffer.draws)
         updates = round(plan.updates * min(steps, plan.collect) / plan.collect)
         done_before = plan.pretrain + start // plan.collect * plan.updates
-        place = _Place(done_before, f"of the run (online phase, after {start + steps:,} steps)")
+        where = (done_before, f"of the run (online phase, after {start + steps:,} steps)")
         with clock.part("online updates"):
-            agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), place, pause)
+            agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), where, pause)
         collected = {"collected_return": float(np.mean(returns)) if returns else math.nan}
         start += steps
         yield Progress(start, agent, metrics, collected | buffer.stats())
@@ -109,35 +109,26 @@ def _advantages(agent: Any, buffer: ReplayBuffer, rows: Ints) -> NDArray[np.floa
     return advantages(agent, batch.obs, batch.action)
 
 
-class _Place(NamedTuple):
-    """Where in a run a block of updates is."""
-
-    before: int
-    """Updates of the run before it."""
-    name: str
-
-    def of(self, error: NotFiniteError, update: int, agent: Any) -> NotFiniteError:
-        """The same error, told from the start of the run."""
-        return NotFiniteError(error.loss, self.before + update, agent, self.name)
-
-
 def _update(
-    agent: Any, buffer: ReplayBuffer, updates: int, batch: int, key: jax.Array, place: _Place, pause: Pause
+    agent: Any, buffer: ReplayBuffer, updates: int, batch: int, key: jax.Array, where: tuple[int, str], pause: Pause
 ) -> tuple[Any, dict[str, float]]:
-    """Updates in one compiled call, or one by one for a strategy that learns from each; the mean of each metric."""
-    total: dict[str, float] = {}
+    """Updates in one compiled call, or one by one for a strategy that learns from each; the mean of each metric.
+
+    `where` is the number of updates before these and the place that errors name.
+    """
+    (before, place), total = where, dict[str, float]()
     n = 1 if buffer.sampler.learns else updates
     for first in range(0, updates, n or 1):
         rows = buffer.draw((n, batch))
         try:
             agent, metrics = learn(agent, buffer.take(rows), jax.random.fold_in(key, first), pause=pause)
         except NotFiniteError as error:
-            raise place.of(error, first + error.update, error.agent) from None
+            raise NotFiniteError(error.loss, before + first + error.update, error.agent, place) from None
         if buffer.sampler.learns:
             try:
                 buffer.sampler.train(rows[0], buffer.take, buffer.draws)
             except NotFiniteError as error:  # of the ratio; the agent itself is sound
-                raise place.of(error, first, agent) from None
+                raise NotFiniteError(error.loss, before + first, agent, place) from None
         for name, value in metrics.items():
             total[name] = total.get(name, 0.0) + value * n / updates
     return agent, total

@@ -17,7 +17,7 @@ from arb.algorithms import agent_class
 from arb.errors import DataError
 from arb.files import GrowingTable, read_json, sha256_of, to_disk
 from arb.runfolder import RunFolder
-from arb.runs.config import Config, deciding_leaves
+from arb.runs.config import deciding_leaves
 from arb.runs.machine import Logbook
 from arb.runs.problem import Problem, describe_run
 
@@ -77,9 +77,9 @@ class Pretrained:
     So all strategies start from the same bytes.
     """
 
-    def __init__(self, cache: Path, config: Config, problem: Problem):
-        described = describe_run(config, problem)
-        leaves = deciding_leaves(config)
+    def __init__(self, cache: Path, problem: Problem):
+        described = describe_run(problem)
+        leaves = deciding_leaves(problem.config)
         del leaves["task"]  # a name; the hash of the data says which it is
         decides = [leaves, described["data"], described["env"], described["shaping"], described["versions"]]
         name = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:24]

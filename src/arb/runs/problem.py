@@ -73,7 +73,7 @@ class Problem:
             audited: whether to look for faults in the data, which takes a moment.
         """
         if config.env:
-            _made(config.env).close()  # a mistake in its name should not wait for the data
+            make(config.env).close()  # a mistake in its name should not wait for the data
         raw_columns, name, attributes = read_raw(source or config.task, split_columns(config.task)[1])
         data, task = finish(raw_columns, name, attributes), task_of(config.task)
         faults = [*serious(data, raw_columns)] if audited else []
@@ -84,7 +84,7 @@ class Problem:
         if not env:
             raise DataError(f"{config.task} does not say its environment: add --env with a Gymnasium id")
         family = family_of(config.task, env)
-        made = _made(env)
+        made = make(env)
         actions = ActionMap(made.action_space)
         _refuse_other_actions(config, env, "discrete" if actions.discrete else "continuous")
         refuse_images(env, made.observation_space)
@@ -105,7 +105,7 @@ class Problem:
 
     def make_env(self) -> gymnasium.Env[Any, Any]:
         """The environment as the agent sees it."""
-        return _made(self.env, self.shaping)
+        return Shaped(flattened(make(self.env)), self.shaping)
 
     def scores(self, returns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Normalised scores, or the returns themselves where there is no reference."""
@@ -156,16 +156,16 @@ class Problem:
         )
 
 
-def describe_run(config: Config, problem: Problem | None = None) -> dict[str, Any]:
+def describe_run(problem: Problem) -> dict[str, Any]:
     """What belongs beside every result: the complete configuration, the data's hash, and all versions."""
-    described: dict[str, Any] = {"config": flat(config)}
-    if problem is not None:
-        described["env"] = problem.env
-        described["data"] = {"rows": len(problem.dataset["rewards"]), "sha256": problem.data_hash}
-        described["reference"] = list(problem.reference) if problem.reference else None
-        described["shaping"] = problem.shaping.to_dict()
-        described["versions"] = {"python": platform.python_version(), **versions(*_VERSIONS)}
-    return described
+    return {
+        "config": flat(problem.config),
+        "env": problem.env,
+        "data": {"rows": len(problem.dataset["rewards"]), "sha256": problem.data_hash},
+        "reference": list(problem.reference) if problem.reference else None,
+        "shaping": problem.shaping.to_dict(),
+        "versions": {"python": platform.python_version(), **versions(*_VERSIONS)},
+    }
 
 
 # ---- does the data fit the environment? ------------------------------------------------------------------------------
@@ -230,11 +230,3 @@ def _refuse_other_actions(config: Config, env: str, kind: str) -> None:
             raise DataError(f"{env} has discrete actions, and only IQL supports them: choose --agent iql")
     elif config.settings.actions not in (None, kind):
         raise DataError(f"{env} has {kind} actions: leave out settings.actions={config.settings.actions}")
-
-
-def _made(env: str, shaping: Shaping | None = None) -> gymnasium.Env[Any, Any]:
-    try:
-        made = make(env)
-    except (ValueError, AttributeError) as problem:  # the latter from MuJoCo, where MUJOCO_GL names what is not there
-        raise DataError(f"{problem} (`arb doctor` checks this machine)") from None
-    return made if shaping is None else Shaped(flattened(made), shaping)

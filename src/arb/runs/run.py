@@ -59,9 +59,9 @@ def run(
     with locked(place.lock, f"another process is at work on the run in {place.path}: wait for it to end"):
         problem = problem or Problem.of(config)
         refuse_too_little_memory(f"a run on {config.task}", problem.memory)
-        write_config(place.path, config, describe_run(config, problem))
+        write_config(place.path, config, describe_run(problem))
         place.done_mark.unlink(missing_ok=True)  # of a shorter run that is continued
-        shared = Pretrained(cache or (pretraining or place.path).parent / ".pretrained", config, problem)
+        shared = Pretrained(cache or (pretraining or place.path).parent / ".pretrained", problem)
         if pretraining is not None and not shared.there:
             raise DataError(
                 f"{pretraining} has no pre-training that this run could take over: it was done under other settings"
@@ -108,7 +108,7 @@ def pretrain_for(
         stop: asked whether to save and stop, as for `run`.
     """
     problem = problem or Problem.of(config)
-    shared = Pretrained(cache, config, problem)
+    shared = Pretrained(cache, problem)
     if not shared.there:
         folder.mkdir(parents=True, exist_ok=True)
         training = Training(config, RunFolder(folder), problem, tell or (lambda *_: None), save_every, shared)
