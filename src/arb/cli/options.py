@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import NamedTuple
 
 from arb.errors import DataError
 from arb.tasks import FIRST
@@ -14,40 +13,33 @@ def command(name: str, text: str | None, examples: str = "") -> argparse.Argumen
     return argparse.ArgumentParser(prog=f"arb {name}", description=text, epilog=examples, formatter_class=kind)
 
 
-class Option(NamedTuple):
-    """An option that names what to run."""
-
-    flags: tuple[str, ...]
-    default: str
-    help: str
-
-
-def subject() -> dict[str, Option]:
-    """Task, agent, strategy and seed, by their names."""
-    from arb.algorithms import AGENTS
-    from arb.strategies import DEFAULT
-
-    return {
-        "task": Option(("-t", "--task"), FIRST, "task, file or other source of offline data"),
-        "agent": Option(("-a", "--agent"), "iql", f"{', '.join(AGENTS)}, or my_module:MyAgent"),
-        "strategy": Option(("-s", "--strategy"), DEFAULT, "a replay strategy (see below), or my_module:MyStrategy"),
-        "seed": Option(("--seed",), "0", "the seed"),
-    }
-
-
 def add_subject(options: argparse.ArgumentParser, lists: tuple[str, ...] = (), **defaults: str) -> None:
-    """Add them, and environment and preset; `lists` are those that may be lists, `defaults` differ from a run's."""
-    from arb.runs.config import PRESETS
-    from arb.strategies import STRATEGIES
+    """Add task, agent, strategy, seed, environment and preset.
 
-    for name, option in subject().items():
+    Args:
+        options: the parser.
+        lists: those that may be lists.
+        defaults: those that differ from a run's.
+    """
+    from arb.algorithms import AGENTS
+    from arb.runs.config import PRESETS
+    from arb.strategies import DEFAULT, STRATEGIES
+
+    subject = {
+        "task": (("-t",), FIRST, "task, file or other source of offline data"),
+        "agent": (("-a",), "iql", f"{', '.join(AGENTS)}, or my_module:MyAgent"),
+        "strategy": (("-s",), DEFAULT, "a replay strategy (see below), or my_module:MyStrategy"),
+        "seed": ((), "0", "the seed"),
+    }
+    for name, (letter, usual, text) in subject.items():
         kind = ("a list A-B or A,B,C: " if name == "seed" else "a list A,B,C: ") if name in lists else ""
-        default = defaults.get(name, option.default)
+        default = defaults.get(name, usual)
         options.add_argument(
-            *option.flags,
+            *letter,
+            f"--{name}",
             default=default,
             type=int if name == "seed" and name not in lists else str,
-            help=f"{kind}{option.help} ({default or option.default})",
+            help=f"{kind}{text} ({default or usual})",
         )
     options.add_argument(
         "-e", "--env", default="", help="Gymnasium id, or my_module:MyEnv-v0, for data that does not name its own"
