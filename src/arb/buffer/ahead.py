@@ -4,16 +4,15 @@ Between two blocks of updates the policy does not change, so this is exact. It h
 where there is a second core or a device to do it.
 """
 
-import threading
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from arb.buffer.scoring import CHUNK, RowScore, score_all, score_some
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from arb.buffer.rows import Rows
 
 
@@ -31,18 +30,10 @@ class RefreshAhead:
         self._rows, self._score, self._chunk = rows, score, min(chunk, rows.ledger.capacity)
         with rows.lock:
             self._head, self._size = rows.ledger.head, rows.ledger.size
-        self._scores: Any = None
-        self._problem: BaseException | None = None
-        self._thread: threading.Thread | None = None
-        if background and rows.asks_policy and self._size:
-            self._thread = threading.Thread(target=self._begin, name="arb-refresh", daemon=True)
-            self._thread.start()
-
-    def _begin(self) -> None:
-        try:
-            self._scores = score_all(self._score, self._size, self._chunk)
-        except BaseException as problem:  # raised where the caller can see it
-            self._problem = problem
+        self._thread = ThreadPoolExecutor(1, "arb-refresh")
+        self._scores: Future[NDArray[np.float32]] | None = None
+        if background and rows.asks_policy:
+            self._scores = self._thread.submit(score_all, score, self._size, self._chunk)
 
     def finish(self) -> None:
         """Score the rows added since, and weigh all of them anew."""
@@ -50,29 +41,21 @@ class RefreshAhead:
         if not rows.asks_policy:
             rows.refresh(self._score)
             return
-        self.wait()
-        if self._scores is None and self._problem is None and self._size:
-            self._begin()
-        if self._problem is not None:
-            raise self._problem
+        known = self._scores.result() if self._scores else score_all(self._score, self._size, self._chunk)
         with rows.lock:
             ledger = rows.ledger
             new = np.arange(max(self._head, ledger.oldest), ledger.head) % ledger.capacity
             scores = np.empty(ledger.size, np.float32)
-            if self._size:
-                scores[: self._size] = self._scores
+            scores[: self._size] = known
             scores[new] = score_some(self._score, new, min(self._chunk, CHUNK))
             rows.reweigh(scores)
 
     def wait(self) -> None:
         """Until nothing is done on another thread."""
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.shutdown()
 
     def __enter__(self) -> "RefreshAhead":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: "TracebackType | None"
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.wait()
