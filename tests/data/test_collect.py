@@ -16,18 +16,20 @@ from arb.cli.data import main
 from arb.data import audit, borders, fingerprint, load, read
 from arb.data.behaviour import Plan, Run, train
 from arb.data.collect import Request, collect
-from arb.data.recording import Recording
+from arb.data.recording import columns_of
+from arb.envs.rollout import Step
 from arb.errors import DataError
 
 
-def test_a_recording_grows_and_keeps_its_rows() -> None:
-    recording = Recording()
-    for row in range(3000):
-        recording.add(np.full(2, row), np.float32(row), row, np.full(2, row + 1), row % 7 == 6, row % 7 == 6)
-    columns = recording.dataset()
-    assert columns["rewards"].tolist() == list(range(3000))
-    assert columns["terminals"].sum() == 3000 // 7
-    assert not columns["timeouts"].any()  # ended and cut off at once counts as ended
+def test_steps_become_columns() -> None:
+    ends = [(False, False), (True, True), (False, True)]
+    steps = [Step(np.full(2, row), row, row / 2, np.full(2, row + 0.5), *end) for row, end in enumerate(ends)]
+    columns = columns_of(steps)
+    assert [columns[name].dtype for name in ("actions", "rewards", "terminals")] == [np.int64, np.float32, bool]
+    assert columns["rewards"].tolist() == [0.0, 0.5, 1.0]
+    assert columns["next_observations"].tolist() == [[0.5, 0.5], [1.5, 1.5], [2.5, 2.5]]
+    assert columns["terminals"].tolist() == [False, True, False]
+    assert columns["timeouts"].tolist() == [False, False, True]  # ended and cut off at once counts as ended
 
 
 def test_a_kept_policy_acts_as_the_agent_does(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Episodes out of a policy and an environment, as columns in D4RL's layout."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from importlib import metadata
 from typing import Any
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.envs.rollout import episode
+from arb.buffer.dataset import single_precision
+from arb.envs.rollout import Step, episode
 
 Array = NDArray[Any]
 Dataset = dict[str, Array]
@@ -18,57 +19,28 @@ COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminals
 Tell = Callable[[int], None]
 
 
-class Recording:
-    """Columns that grow by rows, in arrays that double: a view of them costs nothing at any time."""
-
-    def __init__(self) -> None:
-        self._columns: Dataset = {}
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    def add(self, obs: Any, action: Any, reward: float, after: Any, terminated: bool, truncated: bool) -> None:
-        """One step of the environment."""
-        row = (obs, action, reward, after, terminated, truncated and not terminated)
-        if not self._columns:
-            self._columns = {name: _column(name, value) for name, value in zip(COLUMNS, row, strict=True)}
-        if self._size == len(self._columns["rewards"]):
-            self._columns = {name: np.concatenate([old, np.empty_like(old)]) for name, old in self._columns.items()}
-        for name, value in zip(COLUMNS, row, strict=True):
-            self._columns[name][self._size] = value
-        self._size += 1
-
-    def dataset(self) -> Dataset:
-        """The rows so far."""
-        return {name: column[: self._size] for name, column in self._columns.items()}
-
-
-def _column(name: str, value: Any) -> Array:
-    if name in ("terminals", "timeouts"):
-        return np.empty(1024, bool)
-    dtype = np.asarray(value).dtype
-    return np.empty((1024, *np.shape(value)), np.float32 if dtype.kind == "f" else dtype)
-
-
 def record(env: Any, actor: Actor, rows: int, seed: Iterable[int], tell: Tell = lambda _: None) -> Dataset:
     """Whole episodes until there are at least `rows` rows.
 
     An episode depends on its number and the seed alone: more rows begin with the same ones.
     """
-    recording, number = Recording(), 0
-    while len(recording) < rows:
-        reset, act = np.random.SeedSequence([*seed, number]).spawn(2)
-        for step in episode(env, _with(actor, np.random.default_rng(act)), int(reset.generate_state(1)[0])):
-            recording.add(*step)
-            if len(recording) % 1000 == 0:
-                tell(min(len(recording), rows))
-        number += 1
-    return recording.dataset()
+    episodes: list[Dataset] = []
+    recorded = 0
+    while recorded < rows:
+        reset, act = np.random.SeedSequence([*seed, len(episodes)]).spawn(2)
+        chance = np.random.default_rng(act)
+        steps = episode(env, lambda obs, chance=chance: actor(obs, chance), int(reset.generate_state(1)[0]))
+        episodes.append(columns_of(list(steps)))
+        recorded += len(episodes[-1]["rewards"])
+        tell(min(recorded, rows))
+    return joined(episodes)
 
 
-def _with(actor: Actor, rng: np.random.Generator) -> Callable[[Array], Array]:
-    return lambda obs: actor(obs, rng)
+def columns_of(steps: Sequence[Step]) -> Dataset:
+    """Steps as columns; one that ended the task and was cut off at once has ended it."""
+    obs, action, reward, after, ended, cut = (np.array(part) for part in zip(*steps, strict=True))
+    row = (obs, action, reward, after, ended.astype(bool), cut.astype(bool) & ~ended.astype(bool))
+    return {name: single_precision(column) for name, column in zip(COLUMNS, row, strict=True)}
 
 
 def joined(parts: list[Dataset]) -> Dataset:
