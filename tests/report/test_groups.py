@@ -2,6 +2,7 @@
 
 import pytest
 
+from arb.progress import counts
 from arb.report.comparison import (
     aggregate_table,
     entry,
@@ -162,10 +163,10 @@ def test_all_tables_of_a_report_have_names_of_their_own():
 
 # ---- words -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("counts", "said"), [([2, 2], "2 seeds"), ([1], "1 seed"), ([3, 1, 2], "1 to 3 seeds"), ([1200], "1,200 seeds")]
+    ("numbers", "said"), [([2, 2], "2 seeds"), ([1], "1 seed"), ([3, 1, 2], "1 to 3 seeds"), ([1200], "1,200 seeds")]
 )
-def test_seeds_in_words(counts, said):
-    assert counts(counts, "seed") == said
+def test_seeds_in_words(numbers, said):
+    assert counts(numbers, "seed") == said
 
 
 def test_training_in_words():
