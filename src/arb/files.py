@@ -154,9 +154,7 @@ def digest(header: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) ->
 
 def write_state(path: str | os.PathLike[str], header: Mapping[str, Any], parts: Mapping[str, Arrays]) -> None:
     """Write a header (anything JSON can hold) and named groups of arrays to one .npz file, replacing it at once."""
-    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    with whole(Path(path)) as unfinished, unfinished.open("wb") as file:
-        np.savez(file, allow_pickle=False, **{_HEADER: text, **flattened(parts)})
+    write_npz(Path(path), {_HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8), **flattened(parts)})
 
 
 def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Arrays]]:

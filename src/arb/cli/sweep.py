@@ -14,7 +14,8 @@ from arb.errors import DataError
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
     from arb.sweeps.grid import Cell
-    from arb.sweeps.launch import Crew, Outcome
+    from arb.sweeps.launch import Outcome
+    from arb.sweeps.ray_cluster import RayCluster
 
 EXAMPLES = """
 examples:
@@ -141,7 +142,7 @@ def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> 
     return outcome
 
 
-def _ray_cluster(address: str, slice_seconds: float) -> Crew:
+def _ray_cluster(address: str, slice_seconds: float) -> RayCluster:
     if "=" in address:
         raise DataError(f"{address!r} is not an address: put --ray behind the settings, or write --ray ADDRESS")
     if importlib.util.find_spec("ray") is None:

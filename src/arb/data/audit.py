@@ -8,11 +8,10 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arb.buffer.dataset import leaves
 from arb.buffer.episodes import differs
-from arb.data.columns import Data, borders, finish, unknown_starts
+from arb.data.columns import Data, borders, finish, flat_columns, some_rows, unknown_starts
 from arb.data.load import Source, read_raw
 from arb.data.world import Bounds, World, known_world
 from arb.errors import DataError
@@ -95,13 +94,11 @@ def _origin(source: Source) -> str:
 
 
 def _non_finite(raw: Mapping[str, Any]) -> Iterator[Finding]:
-    for name, value in raw.items():
-        for key, column in value.items() if isinstance(value, Mapping) else [("", value)]:
-            column = np.asarray(column)
-            if column.dtype.kind == "f" and column.ndim and not np.isfinite(column).all():
-                rows = np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(1))
-                where = f"{name}/{key}" if key else name
-                yield Finding("non-finite", FAULT, f"{where} has values that are not finite in {_rows(rows)}")
+    for name, value in flat_columns(raw).items():
+        column = np.asarray(value)
+        if column.dtype.kind == "f" and column.ndim and not np.isfinite(column).all():
+            rows = np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(1))
+            yield Finding("non-finite", FAULT, f"{name} has values that are not finite in {some_rows(rows)}")
 
 
 def _jumps(data: Data, raw: Mapping[str, Any]) -> Iterator[Finding]:
@@ -113,13 +110,13 @@ def _jumps(data: Data, raw: Mapping[str, Any]) -> Iterator[Finding]:
     jump = differs({k: v[:-1] for k, v in led_to.items()}, {k: v[1:] for k, v in begins.items()})
     inside = np.flatnonzero(jump & (columns["episode_ids"][1:] == columns["episode_ids"][:-1]))
     if len(inside):
-        yield Finding("jumps", FAULT, f"the observations jump inside an episode in {_rows(inside)}")
+        yield Finding("jumps", FAULT, f"the observations jump inside an episode in {some_rows(inside)}")
     flagged = columns["terminals"].copy()
     if "timeouts" in raw:
         flagged |= np.asarray(raw["timeouts"]).reshape(-1).astype(bool)
     unflagged = np.setdiff1d(np.flatnonzero(jump & ~flagged[:-1]), inside)
     if len(unflagged) and "episode_ids" not in raw:
-        text = f"no flag says that an episode ends in {_rows(unflagged)}, where the observations jump: ended there"
+        text = f"no flag says that an episode ends in {some_rows(unflagged)}, where the observations jump: ended there"
         yield Finding("borders", REMARK, text)
 
 
@@ -131,7 +128,7 @@ def _missing_borders(data: Data, raw: Mapping[str, Any]) -> Iterator[Finding]:
         rows = unknown_starts(obs, first)
         if rows is not None and len(rows):
             yield Finding(
-                "missing borders", FAULT, f"a new episode seems to begin unflagged in {_rows(rows)}: {REMEDY}"
+                "missing borders", FAULT, f"a new episode seems to begin unflagged in {some_rows(rows)}: {REMEDY}"
             )
     lengths = stop - first
     cut = Counter(lengths[(data.columns["timeouts"] & ~data.columns["terminals"])[stop - 1]].tolist())
@@ -139,7 +136,9 @@ def _missing_borders(data: Data, raw: Mapping[str, Any]) -> Iterator[Finding]:
     if times >= 2 and 2 * times > cut.total() and lengths.max() > limit:
         long = first[lengths > limit]
         yield Finding(
-            "missing borders", FAULT, f"longer than the time limit of {limit}: the episode from {_rows(long)}: {REMEDY}"
+            "missing borders",
+            FAULT,
+            f"longer than the time limit of {limit}: the episode from {some_rows(long)}: {REMEDY}",
         )
     if "timeouts" not in raw and "next_observations" not in raw and "episode_ids" not in raw:
         text = (
@@ -153,7 +152,9 @@ def _terminals(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
     ids, terminal = data.columns["episode_ids"], data.columns["terminals"]
     inside = np.flatnonzero(terminal[:-1] & (ids[1:] == ids[:-1]))
     if len(inside):
-        text = f"terminals without a reset in {_rows(inside)}: they end the task, not the trajectory (as in AntMaze)"
+        text = (
+            f"terminals without a reset in {some_rows(inside)}: they end the task, not the trajectory (as in AntMaze)"
+        )
         yield Finding("terminals", REMARK, text)
 
 
@@ -188,7 +189,7 @@ def _actions(data: Data, bounds: Bounds | None) -> Iterator[Finding]:
     named = f"[{low.min():g}, {high.max():g}]"
     beyond = np.flatnonzero(((flat < low - ROUNDING) | (flat > high + ROUNDING)).any(1))
     if len(beyond):
-        yield Finding("actions", FAULT, f"actions leave {named} in {_rows(beyond)}: clip or rescale them")
+        yield Finding("actions", FAULT, f"actions leave {named} in {some_rows(beyond)}: clip or rescale them")
     at = np.mean((flat <= low + ROUNDING) | (flat >= high - ROUNDING))
     if at > 0.01 and continuous:
         yield Finding("actions", REMARK, f"{at:.1%} of the action entries are at or beyond the bounds {named}")
@@ -223,7 +224,7 @@ def limits_as_terminals(columns: Mapping[str, Any], limit: int | None) -> str:
         return ""
     return (
         f"{at.sum():,} of {ended.sum():,} ends are terminals exactly at the time limit of {limit} steps, first in "
-        f"{_rows(stop[at][:1] - 1)}: clear terminals there and set timeouts"
+        f"{some_rows(stop[at][:1] - 1)}: clear terminals there and set timeouts"
     )
 
 
@@ -234,8 +235,8 @@ def joined_episodes(columns: Mapping[str, Any], limit: int | None) -> str:
     if len(long) == 0:
         return ""
     return (
-        f"the episode from {_rows(long)} has {(stop - first).max():,} steps, and the time limit is {limit}: borders "
-        f"are missing; {REMEDY}"
+        f"the episode from {some_rows(long)} has {(stop - first).max():,} steps, and the time limit is {limit}: "
+        f"borders are missing; {REMEDY}"
     )
 
 
@@ -249,7 +250,7 @@ def _duplicates(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
         if seen.setdefault(digest, start) != start:
             copies.append(start)
     if copies:
-        text = f"{len(copies)} episodes repeat an earlier one, beginning in {_rows(np.array(copies))}"
+        text = f"{len(copies)} episodes repeat an earlier one, beginning in {some_rows(np.array(copies))}"
         yield Finding("duplicates", FAULT, text)
 
 
@@ -260,14 +261,8 @@ def _rewards(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
     rows = np.flatnonzero((reward < low - OUTLIER_SPANS * span) | (reward > high + OUTLIER_SPANS * span))
     if span > 0 and len(rows):
         worst = reward[rows[np.argmax(np.abs(reward[rows]))]]
-        text = f"rewards far outside {low:.3g} .. {high:.3g} in {_rows(rows)} (largest {worst:.3g})"
+        text = f"rewards far outside {low:.3g} .. {high:.3g} in {some_rows(rows)} (largest {worst:.3g})"
         yield Finding("rewards", FAULT, text)
-
-
-def _rows(rows: NDArray[np.integer[Any]]) -> str:
-    shown = ", ".join(str(row) for row in rows[:3])
-    more = f" and {len(rows) - 3:,} more" if len(rows) > 3 else ""
-    return f"row{'s' * (len(rows) > 1)} {shown}{more}"
 
 
 Check = Callable[[Data, Mapping[str, Any]], Iterator[Finding]]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from arb.buffer.dataset import Recorded, check_dataset, unwrapped
 from arb.buffer.episodes import episode_ends, jumps
 from arb.errors import DataError
+from arb.files import flattened
 
 Array = NDArray[Any]
 Dataset = dict[str, Any]
@@ -108,7 +109,7 @@ def _repaired(data: Recorded, measured: bool) -> tuple[Recorded, list[str]]:
         return _replace(data, next_obs=None), notes
     wrong = np.flatnonzero(data.truncated[:-1] & ~jump)
     if len(wrong):
-        notes.append(f"timeouts is set where the episode goes on (row {_some(wrong)}): taken from the jumps instead")
+        notes.append(f"timeouts is set where the episode goes on ({some_rows(wrong)}): taken from the jumps instead")
         truncated = data.truncated.copy()
         truncated[wrong] = False
         data = _replace(data, truncated=truncated)
@@ -137,9 +138,14 @@ def _replace(data: Recorded, **changes: Any) -> Recorded:
     return Recorded(**{**vars(data), **changes})
 
 
-def _some(rows: NDArray[np.intp]) -> str:
-    shown = ", ".join(str(row) for row in rows[:3])
-    return f"{shown} and {len(rows) - 3} more" if len(rows) > 3 else shown
+def some_rows(rows: NDArray[np.integer[Any]]) -> str:
+    """The first of some rows, in words.
+
+    >>> some_rows(np.array([7])), some_rows(np.arange(5))
+    ('row 7', 'rows 0, 1, 2 and 2 more')
+    """
+    more = f" and {len(rows) - 3:,} more" if len(rows) > 3 else ""
+    return f"row{'s' * (len(rows) > 1)} {', '.join(str(row) for row in rows[:3])}{more}"
 
 
 def widening(known: int) -> float:
@@ -185,6 +191,12 @@ def episode_returns(columns: Mapping[str, Any]) -> NDArray[np.float64]:
     """The undiscounted raw return of every trajectory."""
     first, _ = borders(columns)
     return np.add.reduceat(np.asarray(columns["rewards"], np.float64), first)
+
+
+def flat_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Every array under one name; the named parts of observations become `observations/name`."""
+    plain = {name: column for name, column in columns.items() if not isinstance(column, Mapping)}
+    return plain | flattened({name: column for name, column in columns.items() if name not in plain})
 
 
 def fingerprint(columns: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from arb.data.columns import flat_columns
 from arb.data.contents import MOST_ENTRIES, MOST_TEXT, Contents, Leaf, first_line, size_of
 from arb.errors import DataError
 from arb.files import whole
@@ -123,10 +124,8 @@ def write_hdf5(path: Path, columns: Mapping[str, Any], attributes: Mapping[str, 
     """
     made = io.BytesIO()
     with h5py.File(made, "w") as file:
-        for name, column in columns.items():
-            for key, part in column.items() if isinstance(column, Mapping) else [("", column)]:
-                place = f"{name}/{key}" if key else name
-                file.create_dataset(place, data=part, compression="gzip", compression_opts=effort, shuffle=True)
+        for name, column in flat_columns(columns).items():
+            file.create_dataset(name, data=column, compression="gzip", compression_opts=effort, shuffle=True)
         for name, value in attributes.items():
             file.attrs[name] = value
     with whole(path) as temporary:

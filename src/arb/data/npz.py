@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from arb.data.columns import flat_columns
 from arb.data.contents import MOST_ENTRIES, MOST_TEXT, Array, Contents, Leaf, first_line, size_of
 from arb.errors import DataError
 from arb.files import write_npz
@@ -68,9 +69,4 @@ def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 def write_as_npz(path: Path, columns: Mapping[str, Any], attributes: Mapping[str, Any]) -> None:
     """A dataset and what is to be said about it; named parts of observations become `observations/name`."""
-    flat = {
-        f"{name}/{key}" if key else name: part
-        for name, column in columns.items()
-        for key, part in (column.items() if isinstance(column, Mapping) else [("", column)])
-    }
-    write_npz(path, {**flat, **attributes})
+    write_npz(path, {**flat_columns(columns), **attributes})

@@ -26,19 +26,13 @@ WALK_HORIZON = {"umaze-play": 700}
 """Steps of a recorded walk; all other sets have 1,000, also `umaze-diverse`, as in D4RL's files."""
 
 
-class Part(NamedTuple):
-    """Rows of one rung of the ladder, in shares of the set."""
-
-    rung: str
-    share: int
-
-
-QUALITIES: Mapping[str, tuple[Part, ...]] = {
-    "random": (Part("random", 1),),
-    "mixed": (Part("random", 1), Part("10", 1), Part("25", 1), Part("50", 1), Part("75", 2), Part("100", 2)),
-    "medium": (Part("33", 1),),
-    "medium-expert": (Part("33", 1), Part("100", 1)),
+QUALITIES: Mapping[str, Mapping[str, int]] = {
+    "random": {"random": 1},
+    "mixed": {"random": 1, "10": 1, "25": 1, "50": 1, "75": 2, "100": 2},
+    "medium": {"33": 1},
+    "medium-expert": {"33": 1, "100": 1},
 }
+"""Rungs of the ladder, one after the other, and their shares of a set."""
 
 
 class Wanted(NamedTuple):
@@ -128,20 +122,15 @@ def _rungs(asked: Wanted, ladder: Ladder, tell: Tell) -> tuple[Dataset, dict[str
 
     env, parts, stories, done = make_env(asked.task.env), [], [], 0
     recipe = QUALITIES[asked.quality]
-    total = sum(part.share for part in recipe)
-    for number, (name, share) in enumerate(recipe):
+    for number, (name, share) in enumerate(recipe.items()):
         rung = ladder.rungs[name]
         actor = random_actor(env) if rung.policy is None else rung.policy.sample
-        rows = share * asked.rows // total
-        parts.append(record(env, actor, rows, (*_seed(asked), number), _after(done, tell)))
+        rows = share * asked.rows // sum(recipe.values())
+        parts.append(record(env, actor, rows, (*_seed(asked), number), lambda n, done=done: tell(done + n)))
         done += rows
         sac = f"SAC after {rung.steps} steps, mean return {rung.sampled:.0f}"
         stories.append(f"{len(parts[-1]['rewards'])} rows of {sac if rung.policy else 'uniformly random actions'}")
     return joined(parts), {"made_by": "; ".join(stories)}
-
-
-def _after(done: int, tell: Tell) -> Tell:
-    return lambda rows: tell(done + rows)
 
 
 def _walks(asked: Wanted, ladder: Ladder, tell: Tell) -> tuple[Dataset, dict[str, Any]]:

@@ -46,14 +46,9 @@ def combine(parts: list[Inertia]) -> Inertia:
     return Inertia(mass, centre, matrix)
 
 
-def model_file(name: str) -> Path:
-    """A model file of the installed Gymnasium, e.g. `hopper.xml`."""
-    return Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / name
-
-
 def load_spec(name: str) -> Any:
-    """Gymnasium's model file as an editable `mujoco.MjSpec`."""
-    return mujoco.MjSpec.from_file(str(model_file(name)))
+    """A model file of the installed Gymnasium, e.g. `hopper.xml`, as an editable `mujoco.MjSpec`."""
+    return mujoco.MjSpec.from_file(str(Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / name))
 
 
 def restore_capsule_inertia(spec: Any) -> None:

@@ -27,10 +27,11 @@ def save_state(env: gymnasium.Env[Any, Any]) -> State:
     `state_extra()` and `restore_extra(extra)`.
     """
     inner: Any = env.unwrapped
-    state: State = {"elapsed": _elapsed(env), "random": _generator_state(inner.np_random)}
+    elapsed = [wrapper._elapsed_steps for wrapper in _counting(env)]
+    state: State = {"elapsed": elapsed, "random": dict(inner.np_random.bit_generator.state)}
     if env.action_space._np_random is not None:
-        state["action_random"] = _generator_state(env.action_space.np_random)
-    if _on_mujoco(inner):
+        state["action_random"] = dict(env.action_space.np_random.bit_generator.state)
+    if hasattr(inner, "model") and hasattr(getattr(inner, "data", None), "qpos"):
         state["mujoco"] = _integration_state(inner).tolist()
     elif not hasattr(inner, "state_extra"):
         state["attributes"] = _plain_attributes(inner)
@@ -52,11 +53,11 @@ def restore_state(env: gymnasium.Env[Any, Any], state: State) -> None:
     inner.np_random.bit_generator.state = state["random"]
     if "action_random" in state:
         env.action_space.np_random.bit_generator.state = state["action_random"]
-    _set_elapsed(env, state["elapsed"])
-
-
-def _on_mujoco(inner: Any) -> bool:
-    return hasattr(inner, "model") and hasattr(inner, "data") and hasattr(inner.data, "qpos")
+    counting, elapsed = _counting(env), state["elapsed"]
+    if len(counting) != len(elapsed):
+        raise DataError(f"saved state knows {len(elapsed)} time limits, this environment has {len(counting)}")
+    for wrapper, steps in zip(counting, elapsed, strict=True):
+        wrapper._elapsed_steps = steps
 
 
 def _integration_state(inner: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -80,10 +81,6 @@ def _set_integration_state(inner: Any, state: np.ndarray[Any, np.dtype[np.float6
     warmstart = inner.data.qacc_warmstart.copy()
     mujoco.mj_forward(inner.model, inner.data)
     inner.data.qacc_warmstart[:] = warmstart
-
-
-def _generator_state(generator: np.random.Generator) -> dict[str, Any]:
-    return dict(generator.bit_generator.state)
 
 
 def _plain_attributes(inner: Any) -> dict[str, Any]:
@@ -126,21 +123,8 @@ def _decode(saved: Any) -> Any:
     return [_decode(entry) for entry in saved] if isinstance(saved, list) else saved
 
 
-def _elapsed(env: gymnasium.Env[Any, Any]) -> list[int | None]:
-    """Steps counted by each wrapper, from the outside in; None before its first reset."""
-    return [wrapper._elapsed_steps for wrapper in _wrappers(env) if hasattr(wrapper, "_elapsed_steps")]
-
-
-def _set_elapsed(env: gymnasium.Env[Any, Any], steps: list[int | None]) -> None:
-    counting = [wrapper for wrapper in _wrappers(env) if hasattr(wrapper, "_elapsed_steps")]
-    if len(counting) != len(steps):
-        raise DataError(f"saved state knows {len(steps)} time limits, this environment has {len(counting)}")
-    for wrapper, elapsed in zip(counting, steps, strict=True):
-        wrapper._elapsed_steps = elapsed
-
-
-def _wrappers(env: Any) -> list[Any]:
-    """The wrappers themselves, without Gymnasium's forwarding of attributes to what they wrap."""
+def _counting(env: Any) -> list[Any]:
+    """The wrappers that count steps, from the outside in; Gymnasium forwards attributes to what they wrap."""
     chain = []
     while isinstance(env, gymnasium.Wrapper):
         if "_elapsed_steps" in vars(env):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from inspect import getmro
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -83,21 +83,13 @@ class Policy:
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
-class Scaling(Protocol):
-    """How observations are standardised: None where they are not."""
-
-    @property
-    def mean(self) -> Arrays | None: ...  # noqa: D102
-    @property
-    def std(self) -> Arrays | None: ...  # noqa: D102
-
-
-def export_policy(actor: Any, scaling: Scaling, actions: Any, folder: str | Path, which: Which = "last") -> Path:
+def export_policy(actor: Any, scaling: Any, actions: Any, folder: str | Path, which: Which = "last") -> Path:
     """Write a policy into a run's folder, whole or not at all; returns the file.
 
     Args:
         actor: the networks that choose actions, `agent.actor`.
-        scaling: the `mean` and `std` of observations, as `arb.runs.shaping.Shaping` has them.
+        scaling: the `mean` and `std` of observations, as `arb.runs.shaping.Shaping` has them; None where they are not
+            standardised.
         actions: the `middle` and `half` width of actions, as `arb.envs.rollout.ActionMap` has them.
         folder: of the run.
         which: the policy's place in the run.

@@ -5,9 +5,8 @@ observation on a CPU: 23 µs against 76 µs of a compiled JAX call for an action
 With JAX arrays it is JAX. `arb.agents` trains these networks, `arb.policy` loads and runs them, and both use this code.
 """
 
-from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 
@@ -15,18 +14,12 @@ Array = Any
 """An array of NumPy or of JAX."""
 
 
-class Library(Protocol):
-    """NumPy or JAX, where both have the same functions."""
-
-    def __getattr__(self, name: str) -> Callable[..., Array]: ...
-
-
-def namespace(*arrays: Array) -> Library:
+def namespace(*arrays: Array) -> Any:
     """The library that computes with these arrays: NumPy if all are NumPy's, else that of the first other one."""
     for array in arrays:
         if not isinstance(array, np.ndarray | np.generic):
-            return cast(Library, array.__array_namespace__())
-    return cast(Library, np)
+            return array.__array_namespace__()
+    return np
 
 
 def constant(*, default: Any = MISSING) -> Any:

@@ -1,10 +1,12 @@
 """Run a grid: skip what is finished, continue what was interrupted, retry what failed, and say what is left."""
 
+from __future__ import annotations
+
 import time
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from arb.files import locked
 from arb.progress import PHASES, Screen, count, described, duration, screen
@@ -16,30 +18,10 @@ from arb.sweeps.jobs import Failure, Job, Roster, group_of
 from arb.sweeps.pool import Pool
 from arb.sweeps.worker import Answer, Order
 
+if TYPE_CHECKING:
+    from arb.sweeps.ray_cluster import RayCluster
+
 HEAR_SECONDS = 0.5
-
-
-class Crew(Protocol):
-    """Who does the jobs: a `Pool` of this machine, or a `RayCluster`."""
-
-    @property
-    def size(self) -> int:
-        """How many jobs it does at a time."""
-
-    def seats(self) -> Iterable[int]:
-        """Who can take a job now."""
-
-    def give(self, seat: int, key: Hashable, order: Order, /) -> None:
-        """Let one do something."""
-
-    def hear(self, timeout: float) -> list[tuple[Any, Answer]]:
-        """What was answered meanwhile, each with the key of its job; a `notice` belongs to no job."""
-
-    def stop(self) -> None:
-        """Ask all to save and stop."""
-
-    def close(self) -> None:
-        """End all."""
 
 
 class Outcome(NamedTuple):
@@ -120,7 +102,7 @@ def sweep(
     out: str | Path,
     *,
     workers: int | None = None,
-    crew: Crew | None = None,
+    crew: Pool | RayCluster | None = None,
     retry: int = 1,
     view: View | None = None,
 ) -> Outcome:
@@ -158,7 +140,7 @@ def sweep(
 class _Shift:
     """The crew at work on a roster."""
 
-    def __init__(self, out: Path, roster: Roster, crew: Crew, view: View):
+    def __init__(self, out: Path, roster: Roster, crew: Pool | RayCluster, view: View):
         self.out, self.roster, self.crew, self.view = out, roster, crew, view
         self._last: dict[int, tuple[str, str]] = {}
 

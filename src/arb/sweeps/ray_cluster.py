@@ -85,7 +85,10 @@ class RayCluster:
         self._underway[sent] = (key, order)
 
     def hear(self, timeout: float) -> list[tuple[Any, Answer]]:
-        """Answers that have come, and nodes that were lost; a slice that is over, but not the run, is sent on."""
+        """Answers that have come, each with the key of its job; a node that was lost is a `notice` of no job.
+
+        A slice that is over, but not the run, is sent on.
+        """
         found: list[tuple[Any, Answer]] = [(None, {"answer": "notice", "text": text}) for text in self._look()]
         if not self._underway:
             return found
