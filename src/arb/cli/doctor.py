@@ -122,12 +122,15 @@ def findings() -> Iterator[Line]:
             yield Line("problem", what, f"{type(surprise).__name__}: {last_line(str(surprise))}")
 
 
+def _judged(good: bool, what: str, detail: str, advice: str, needed: bool = False) -> Line:
+    """A line with advice where something is not good."""
+    return Line("ok", what, detail, needed=needed) if good else Line("problem", what, detail, advice, needed)
+
+
 def _python() -> Line:
-    version, least = platform.python_version(), ".".join(map(str, LEAST_PYTHON))
-    detail = f"{version} at {sys.executable}"
-    if sys.version_info < LEAST_PYTHON:
-        return Line("problem", "Python", detail, f"make an environment with Python {least} or newer", needed=True)
-    return Line("ok", "Python", detail, needed=True)
+    advice = f"make an environment with Python {'.'.join(map(str, LEAST_PYTHON))} or newer"
+    detail = f"{platform.python_version()} at {sys.executable}"
+    return _judged(sys.version_info >= LEAST_PYTHON, "Python", detail, advice, needed=True)
 
 
 def _tried(trial: Trial) -> Line:
@@ -189,13 +192,11 @@ def _data() -> Iterator[Line]:
 def _disk() -> Iterator[Line]:
     here = Path.cwd()
     free = shutil.disk_usage(here).free
-    detail = f"{free / 1e9:,.1f} GB free in {here}"
     if not os.access(here, os.W_OK):
         yield Line("problem", "disk", f"{here} cannot be written", "change to a folder that you may write", needed=True)
-    elif free < LEAST_DISK:
-        yield Line("problem", "disk", detail, "make room: a long run writes up to 2 GB of checkpoints", needed=True)
-    else:
-        yield Line("ok", "disk", detail, needed=True)
+        return
+    advice = "make room: a long run writes up to 2 GB of checkpoints"
+    yield _judged(free >= LEAST_DISK, "disk", f"{free / 1e9:,.1f} GB free in {here}", advice, needed=True)
 
 
 def _machine() -> Iterator[Line]:
@@ -204,13 +205,9 @@ def _machine() -> Iterator[Line]:
 
     yield Line("ok", "cores", f"{len(cores())} for this process")
     memory = free_memory()
-    if memory is None:
-        yield Line("ok", "memory", "this system does not say")
-    elif memory < LEAST_MEMORY:
-        advice = "end other programs, or use a small dataset: a million rows take about 1 GB"
-        yield Line("problem", "memory", f"{memory / 1e9:,.1f} GB available", advice)
-    else:
-        yield Line("ok", "memory", f"{memory / 1e9:,.1f} GB available")
+    detail = "this system does not say" if memory is None else f"{memory / 1e9:,.1f} GB available"
+    advice = "end other programs, or use a small dataset: a million rows take about 1 GB"
+    yield _judged(memory is None or memory >= LEAST_MEMORY, "memory", detail, advice)
 
 
 def _threads() -> Iterator[Line]:
