@@ -1,4 +1,4 @@
-"""Mistakes in what a caller handed over, said in one line."""
+"""Errors in a caller's data, explained in one line."""
 
 import difflib
 import types
@@ -22,7 +22,7 @@ def refuse_non_finite(name: str, column: Array, first_row: int = 0) -> None:
     row = int(np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(1))[0])
     raise DataError(
         f"{name} has a value that is not finite in row {first_row + row}: {_shown(column[row])}; "
-        "repair or drop that row before handing the data over"
+        "repair or drop that row before using the data"
     )
 
 

@@ -46,7 +46,7 @@ def refuse_file(folder: Path) -> None:
     """Refuse a place for a folder where there is a file, or that lies below one."""
     there = next((path for path in (folder, *folder.parents) if path.exists()), None)
     if there is not None and not there.is_dir():
-        raise DataError(f"{there} is a file, no folder: choose another with --out")
+        raise DataError(f"{there} is a file, not a folder: choose another with --out")
 
 
 def refuse_read_only(path: Path) -> None:

@@ -172,7 +172,7 @@ class Screen:
 
 @contextmanager
 def screen(rows_as_lines: bool = True) -> Iterator[Screen]:
-    """A screen on standard error; where that is no terminal, or Rich is not installed, plain lines.
+    """A screen on standard error; where that is not a terminal, or Rich is not installed, plain lines.
 
     Args:
         rows_as_lines: whether rows are printed now and then where they cannot change in place.

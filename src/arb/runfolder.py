@@ -58,7 +58,7 @@ class Curve:
 
 
 class Result(NamedTuple):
-    """What a run came to: scores, normalised where the task has a reference, plain returns otherwise."""
+    """The result of a run: scores, normalised where the task has a reference, plain returns otherwise."""
 
     pretrained: float
     last: float
@@ -224,7 +224,7 @@ class RunFolder:
         return said if isinstance(said, dict) else {}
 
     def result(self) -> Result:
-        """What the run came to, from eval.csv."""
+        """The result of the run, from eval.csv."""
         found = result_of(self.curves())
         if found is None:
             raise DataError(f"{self.path} holds no finished evaluation of both phases")

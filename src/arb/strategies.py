@@ -87,7 +87,7 @@ class Strategy:
 
 # ---- rows from constructors ------------------------------------------------------------------------------------------
 _GIVEN = ("seed", "obs_dim", "action_dim", "online_steps")
-"""Arguments of a constructor that are no settings: a run knows them."""
+"""Arguments of a constructor that are not settings: a run knows them."""
 
 
 def _row(name: str, kind: type[Sampler], label: str, purpose: str, colour: str = "") -> Strategy:

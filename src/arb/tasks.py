@@ -203,7 +203,7 @@ def _ogbench(source: str) -> Task | None:
 
 
 def family_of(source: str, env: str = "") -> Family:
-    """The family of a source of data; of one that is no task, that of the environment it is played in.
+    """The family of a source of data; of one that is not a task, that of the environment it is played in.
 
     >>> family_of("antmaze-large-play-v2").name, family_of("mine.hdf5", "arb/hopper-v2").name, family_of("x.npz").name
     ('antmaze', 'locomotion', 'other')

@@ -72,7 +72,7 @@ def test_what_does_not_work_stops_the_main_job(
     assert main([]) == 1
     out = capsys.readouterr().out
     assert f"{status:<8} {'library':<18} {detail}  -> install it" in out
-    assert out.splitlines()[-1] == "`arb run` cannot work yet: see library above"
+    assert out.splitlines()[-1] == "`arb run` will not work yet: see library above"
 
 
 def test_optional_libraries_may_be_missing(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:

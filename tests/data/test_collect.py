@@ -148,7 +148,10 @@ def test_the_file_is_what_its_name_says(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "steps", "message"),
-    [("a.txt", 200, "a.txt: a dataset is written to a name ending in .hdf5"), ("a.hdf5", 0, "0 steps make no dataset")],
+    [
+        ("a.txt", 200, "a.txt: a dataset is written to a name ending in .hdf5"),
+        ("a.hdf5", 0, "a dataset needs at least 1 step, not 0"),
+    ],
 )
 def test_what_cannot_be_collected_is_refused_before_it_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, steps: int, message: str

@@ -75,7 +75,7 @@ def test_a_time_limit_flagged_too_early_is_moved_to_the_jump() -> None:
     """AntMaze -v0: the flag is at row 998, the reset after row 1000."""
     raw = walk([11, 11])
     raw["timeouts"] = np.isin(np.arange(22), [8, 19])
-    with pytest.warns(DataWarning, match=r"timeouts is set where the episode goes on \(row 8, 19\)"):
+    with pytest.warns(DataWarning, match=r"timeouts is set where the episode goes on \(rows 8, 19\)"):
         columns = load(raw)
     assert lengths_of(columns) == [11, 11]
     assert np.flatnonzero(columns["timeouts"]).tolist() == [10, 21]

@@ -145,7 +145,7 @@ def test_a_file_that_d4rl_has_fetched_is_used(server: Server, tmp_path: Path) ->
     ["nowhere", "ftp://host/x", "http://", "http://[::1", "http://a b/", "http://host:99999/", "file:///etc", ""],
 )
 def test_a_malformed_mirror_is_one_line_before_anything_is_fetched(cache: Path, mirror: str) -> None:
-    with pytest.raises(DataError, match="is no mirror: give the address of a folder") as caught:
+    with pytest.raises(DataError, match="is not a mirror: give the address of a folder") as caught:
         fetch(TASKS["hopper-medium-v2"], (mirror,))
     assert "\n" not in str(caught.value)
     assert not cache.exists()

@@ -174,7 +174,7 @@ def test_the_table_of_the_suite() -> None:
     ("name", "message"),
     [
         ("suite:hopper-mixd", "the suite has no set 'hopper-mixd' (did you mean 'hopper-mixed'?)"),
-        ("suite:hopper-mixed:many", "after the second colon stands a number of rows"),
+        ("suite:hopper-mixed:many", "the second colon must be followed by a number of rows"),
         ("suite:hopper-mixed:10", "10 rows asked for; a set has 1,000 to 20,000,000"),
     ],
 )

@@ -133,7 +133,11 @@ def test_scores_that_do_not_follow_from_the_returns_are_not_packed(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("notes.txt", "ends in .jsonl"), ("folder.jsonl", "is no file"), ("other.jsonl", "is no archive of runs")],
+    [
+        ("notes.txt", "ends in .jsonl"),
+        ("folder.jsonl", "is not a regular file"),
+        ("other.jsonl", "is not an archive of runs"),
+    ],
 )
 def test_nothing_but_an_archive_is_written_over(tmp_path, name, said):
     write_run(tmp_path / "runs/a")
@@ -180,7 +184,7 @@ WRONG = {
     "equal": ({"reference": [1.0, 1.0]}, "two different returns"),
     "status": ({"status": "won"}, "done or failed"),
     "step": ({"evaluations__online__step": [0, 10**400, 1, 2, 3, 4]}, "must be a finite number"),
-    "falling": ({"evaluations__online__step": [0, 2, 1, 3, 4, 5]}, "rising whole numbers"),
+    "falling": ({"evaluations__online__step": [0, 2, 1, 3, 4, 5]}, "increasing whole numbers"),
     "short": ({"evaluations__online__return": [[1.0]]}, "a list of episodes"),
     "empty": ({"evaluations__online__return": [[]] * 6}, "without an episode"),
     "infinite": ({"evaluations__online__return": [[1e999]] * 6}, "must be a finite number, not 'inf'"),
@@ -219,7 +223,7 @@ def test_binary_and_endless_lines_and_other_files(line, tmp_path):
     runs = read_runs([tmp_path])
     assert "line 1 is longer than 16 MB" in runs.damaged[0]
     (tmp_path / "b.jsonl").write_text('{"a": 1}\n')
-    assert "is no archive of runs" in read_runs([tmp_path]).damaged[0]
+    assert "is not an archive of runs" in read_runs([tmp_path]).damaged[0]
 
 
 def test_text_is_tamed():

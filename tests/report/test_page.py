@@ -156,7 +156,7 @@ def test_a_file_is_no_place_for_a_report(tmp_path, capsys):
     for out in (tmp_path / "taken", tmp_path / "taken" / "below"):
         assert cli.main(["report", str(tmp_path / "runs"), "-o", str(out)]) == 2
         said = capsys.readouterr().err
-        assert said == f"arb report: {tmp_path / 'taken'} is a file, no folder: choose another with --out\n"
+        assert said == f"arb report: {tmp_path / 'taken'} is a file, not a folder: choose another with --out\n"
     assert (tmp_path / "taken").read_text() == "mine"
 
 

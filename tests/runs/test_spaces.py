@@ -126,7 +126,7 @@ def test_changed_data_is_not_mixed_with_what_was_done(tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["-o", "taken"], "taken is a file, no folder: choose another with --out"),
+        (["-o", "taken"], "taken is a file, not a folder: choose another with --out"),
         (["-o", "damaged"], "config.json is damaged"),
         (["--from", "nowhere"], "--from nowhere: there is no such folder"),
     ],

@@ -51,8 +51,8 @@ def test_reproduce_puts_published_numbers_beside_ours(place, capsys):
         (["compare", "--strategy", "naive,abr"], "no strategy 'abr' (did you mean 'arb'?)"),
         (["sweep", "--workers", "0"], "--workers must be at least 1"),
         (["sweep", "--ray", "replay.temperature=1"], "is not an address"),
-        (["sweep", "-o", "data.npz"], "data.npz is a file, no folder: choose another with --out"),
-        (["compare", "-o", "data.npz/below"], "data.npz is a file, no folder: choose another with --out"),
+        (["sweep", "-o", "data.npz"], "data.npz is a file, not a folder: choose another with --out"),
+        (["compare", "-o", "data.npz/below"], "data.npz is a file, not a folder: choose another with --out"),
     ],
 )
 def test_mistakes_get_one_line_before_anything_starts(place, capsys, command, sentence):

@@ -63,7 +63,7 @@ def test_the_name_of_a_pretraining_is_remembered_while_it_is_there(tmp_path):
 
 
 def test_two_sweeps_do_not_work_in_one_folder(tmp_path):
-    with locked(tmp_path / plan.LOCK, "busy"), pytest.raises(DataError, match="another sweep is at work in"):
+    with locked(tmp_path / plan.LOCK, "busy"), pytest.raises(DataError, match="another sweep is running in"):
         sweep([], tmp_path)
     assert sweep([], tmp_path).done == []
 

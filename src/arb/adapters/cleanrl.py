@@ -59,8 +59,8 @@ class ReplayBuffer:
         device: where sampled tensors go, any name torch knows, or "auto"; None gives NumPy arrays.
         n_envs: environments that step together.
         optimize_memory_usage: taken for the sake of the signature; no observation is ever stored twice.
-        handle_timeout_termination: whether a `done` that its info calls a time limit is no end of the task. Scripts
-            that hand over `terminations` never have such.
+        handle_timeout_termination: whether a `done` that its info calls a time limit is not the end of the task.
+            Scripts that pass `terminations` never have one.
         sampler: the strategy; ARB with its defaults if not given.
         seed: of the draws. If not given, it comes from NumPy's global stream, which the scripts seed.
         borders: where trajectories of loaded data end, see `arb.buffer.episodes`.

@@ -71,7 +71,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
             raise DataError("n_steps above 1 needs Stable-Baselines3 2.7 or newer, which has discounts in its batches")
         if self.optimize_memory_usage:
             raise DataError(
-                "optimize_memory_usage=True does not go with arb's buffer, which may draw any row, also the oldest, "
+                "optimize_memory_usage=True does not work with arb's buffer, which may draw any row, also the oldest, "
                 "whose next observation would then be overwritten: leave it False"
             )
         self._seeds = seed_sequence(seed)

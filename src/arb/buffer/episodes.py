@@ -26,7 +26,7 @@ Filter = Callable[[Mapping[str, Any]], dict[str, Any]]
 JUMP = 1e-6
 """Observations further apart than this (Euclidean distance) are not the same; the value of the paper's release."""
 LONG = 10_000
-"""Rows beyond which a dataset that comes to a single trajectory has probably lost its ends."""
+"""Rows beyond which a dataset that seems to be a single trajectory has probably lost its ends."""
 
 _CHUNK = 1 << 16
 

@@ -184,7 +184,7 @@ class ReplayBuffer:
             terminated: whether the task ended.
             truncated: whether the episode was cut off.
             envs: the number of each row's environment; 0, 1, ... if not given.
-            valid: rows to take; the others are passed over, such as resets that are no steps.
+            valid: rows to take; the others are passed over, such as resets, which are not steps.
             infos: what the vector environment returned with the step. Final observations in it replace those in
                 `next_obs`, as same-step autoreset needs.
         """

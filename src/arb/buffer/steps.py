@@ -160,7 +160,7 @@ def refuse_fused(env: int) -> None:
     """Refuse a step that begins at the very observation at which the episode before it ended."""
     raise DataError(
         f"environment {env} begins a step where its last episode ended. Gymnasium's next-step autoreset makes such "
-        "steps, which are resets and no steps: pass autoreset=envs to the buffer, and they are dropped. With same-step "
+        "steps, which are resets, not steps: pass autoreset=envs to the buffer, and they are dropped. With same-step "
         "autoreset, next_obs must be the final observation: pass infos=infos. If your environment really goes on "
         "where an episode was cut, pass autoreset='disabled' to the buffer"
     )

@@ -106,7 +106,7 @@ def main(arguments: list[str]) -> int:
         if finding.needed and finding.status != "ok":
             stopping.append(finding.what)
     print()
-    print(f"`arb run` cannot work yet: see {', '.join(stopping)} above" if stopping else "`arb run` works here")
+    print(f"`arb run` will not work yet: see {', '.join(stopping)} above" if stopping else "`arb run` works here")
     return 1 if stopping else 0
 
 
@@ -195,7 +195,7 @@ def _disk() -> Iterator[Line]:
     if not os.access(here, os.W_OK):
         yield Line("problem", "disk", f"{here} cannot be written", "change to a folder that you may write", needed=True)
         return
-    advice = "make room: a long run writes up to 2 GB of checkpoints"
+    advice = "free some space: a long run writes up to 2 GB of checkpoints"
     yield _judged(free >= LEAST_DISK, "disk", f"{free / 1e9:,.1f} GB free in {here}", advice, needed=True)
 
 

@@ -135,7 +135,7 @@ def _made(env: str, policy: Policy) -> Any:
     shape = made.observation_space.shape
     if shape != (policy.obs_size,):
         raise DataError(
-            f"{env} has observations of shape {shape}, the policy wants {policy.obs_size} numbers; "
+            f"{env} has observations of shape {shape}, but the policy expects {policy.obs_size} numbers; "
             "it was trained in another version of that environment"
         )
     return made

@@ -38,7 +38,7 @@ _OF_ENVIRONMENT = ("it has no render mode", "AssertionError: its render()")
 
 
 class Drawing(NamedTuple):
-    """Whether an environment can be drawn here: the value of MUJOCO_GL to do it under, or what stands against it."""
+    """Whether an environment can be drawn here: the value of MUJOCO_GL to do it under, or what prevents it."""
 
     backend: str | None
     problem: str = ""

@@ -1,7 +1,7 @@
 """A SAC run in a folder: the policies and the replay that collected datasets are made of.
 
 The agent, the replay buffer and the collector are those of `arb run`. The folder holds one policy per evaluation
-(`actor-XXXXXXXX.npz`), and what a run that was stopped needs to go on bit for bit: agent, buffer and, written last,
+(`actor-XXXXXXXX.npz`), and what a run that was stopped needs to continue bit for bit: agent, buffer and, written last,
 `run.json`, which names them. No file holds a pickle.
 """
 

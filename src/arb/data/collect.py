@@ -1,7 +1,7 @@
 """Make D4RL-style datasets for any Gymnasium environment, without network.
 
 `random` needs nothing. The others come from a SAC run (`arb.data.behaviour`), kept in a folder, so that several sets
-can be made from one run and a run that was stopped goes on.
+can be made from one run and a run that was stopped continues.
 """
 
 import json
@@ -49,7 +49,7 @@ def collect(request: Request, out: Path, command: str = "") -> Dataset:
     except KeyError:
         raise DataError(f"quality {request.quality!r} is not one of {', '.join(QUALITIES)}") from None
     if request.steps < 1:
-        raise DataError(f"{request.steps} steps make no dataset: at least 1 is wanted")
+        raise DataError(f"a dataset needs at least 1 step, not {request.steps}")
     write = writer_for(out)
     columns, story = make(request)
     if request.compact:

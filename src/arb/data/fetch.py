@@ -55,12 +55,12 @@ def fetch(task: Task, mirrors: tuple[str, ...] = ()) -> Path:
             _complete(url, part, task)
         except (OSError, http.client.HTTPException, ValueError) as problem:
             if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
-                raise DataError(f"{part}: {problem.strerror}; make room and run the command again to go on") from None
+                raise DataError(f"{part}: {problem.strerror}; free some space and run the same command again") from None
             failures.append(f"{urlsplit(url).netloc}: {first_line(problem)}")
             continue
         part.replace(path)
         return path
-    kept = f"; {part.stat().st_size:,} bytes are kept, and the same command goes on" if part.exists() else ""
+    kept = f"; {part.stat().st_size:,} bytes are kept, and the same command continues" if part.exists() else ""
     raise DataError(f"{task.name} could not be fetched ({'; '.join(failures)}{kept}); or put {task.file} at {path}")
 
 
@@ -72,7 +72,7 @@ def refuse_malformed(mirror: str) -> None:
     except ValueError:
         sound = False
     if not sound or any(not "!" <= letter <= "~" for letter in mirror):
-        raise DataError(f"{mirror!r} is no mirror: give the address of a folder, as https://host/folder")
+        raise DataError(f"{mirror!r} is not a mirror: give the address of a folder, such as https://host/folder")
 
 
 def _complete(url: str, part: Path, task: Task) -> None:
@@ -110,7 +110,7 @@ def download(url: str, part: Path, size: int, label: str) -> None:
                     break
                 pace.refuse_slow(len(block))
     if part.stat().st_size < size:
-        raise DataError(f"only {part.stat().st_size:,} of {size:,} bytes came; run the command again to go on")
+        raise DataError(f"only {part.stat().st_size:,} of {size:,} bytes arrived; run the command again to continue")
 
 
 class Pace:

@@ -127,8 +127,8 @@ def locate(source: str, make: bool = True) -> tuple[str, str]:
         return "lerobot", source
     known = [*TASKS, *SUITE, *(f"bundled:{name}" for name in bundled_names())]
     near = get_close_matches(source, known, n=3, cutoff=0.5)
-    kinds = f"a task, suite:NAME, a file ({', '.join(KINDS)}), a LeRobot folder, minari:NAME or bundled:NAME is wanted"
-    raise DataError(f"{source!r} is no dataset: " + (f"did you mean {' or '.join(near)}?" if near else kinds))
+    kinds = f"give a task, suite:NAME, a file ({', '.join(KINDS)}), a LeRobot folder, minari:NAME or bundled:NAME"
+    raise DataError(f"{source!r} is not a dataset: " + (f"did you mean {' or '.join(near)}?" if near else kinds))
 
 
 def bundled_names() -> list[str]:

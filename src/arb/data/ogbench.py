@@ -36,7 +36,7 @@ def ogbench_file(source: str, make: bool = True) -> Path:
 
     task = task_of(source)
     if task is None:
-        raise DataError(f"{source!r} is no single-task set of OGBench: write ogbench:cube-single-play-singletask-v0")
+        raise DataError(f"{source!r} is not a single-task set of OGBench: write ogbench:cube-single-play-singletask-v0")
     path = cache_directory() / "ogbench" / f"{source.partition(':')[2]}.hdf5"
     if not path.exists():
         if not make:

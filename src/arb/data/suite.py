@@ -66,7 +66,7 @@ def wanted(name: str, rows: int | None = None, seed: int = 0) -> Wanted:
         known = [task.removeprefix(PREFIX) for task in SUITE]
         raise DataError(f"the suite has no set {base!r}{near(base, known)}; it has {', '.join(known)}")
     if colon and not size.isdecimal():
-        raise DataError(f"{name}: after the second colon stands a number of rows, as in {PREFIX}{base}:1000000")
+        raise DataError(f"{name}: the second colon must be followed by a number of rows, as in {PREFIX}{base}:1000000")
     rows = rows if rows is not None else int(size[:12]) if colon else ROWS
     if not FEWEST <= rows <= MOST:
         raise DataError(f"{PREFIX}{base}: {rows:,} rows asked for; a set has {FEWEST:,} to {MOST:,}")

@@ -1,4 +1,4 @@
-"""Save and restore an environment in the middle of an episode, so that a run can go on bit for bit.
+"""Save and restore an environment in the middle of an episode, so that a run can continue bit for bit.
 
 A state is a dict of numbers, strings and lists that JSON keeps exactly (no pickle): the simulator's integration
 state, the steps counted by a time limit, and the state of every random generator.
@@ -20,7 +20,7 @@ DRAWING = ("screen", "clock", "surf", "isopen", "renderer")
 
 
 def save_state(env: gymnasium.Env[Any, Any]) -> State:
-    """Everything that decides how the environment goes on from here.
+    """Everything that decides how the environment continues from here.
 
     Works for every environment on MuJoCo (here or in Gymnasium) and for those whose state is plain numbers and
     arrays, such as Gymnasium's classic control. An environment with a state of another kind may define

@@ -25,7 +25,7 @@ FILES: Mapping[str, Path] = {which: Path("policy", name) for which, name in POLI
 """Where a run folder holds its policies: after the last update, at the best evaluation, before fine-tuning."""
 FORMAT = 2
 LARGEST = 2**30
-"""Bytes of arrays beyond which a file is no policy: the largest here, PEX on AntMaze, has about two million."""
+"""Bytes of arrays beyond which a file is not a policy: the largest here, PEX on AntMaze, has about two million."""
 _DAMAGED = "is damaged or not a policy: copy it again, or remove DONE from its run's folder and rerun `arb run`"
 
 Arrays = NDArray[Any]

@@ -43,7 +43,7 @@ def pack(paths: Sequence[Path], out: Path) -> Packed:
     if out.suffix != ARCHIVE:
         raise DataError(f"{out}: the name of an archive ends in {ARCHIVE}")
     if out.is_dir() or (out.exists() and not out.is_file()):
-        raise DataError(f"{out} is no file: choose another with --out")
+        raise DataError(f"{out} is not a regular file: choose another with --out")
     refuse_file(out.parent)
     held = read_archive(out) if out.exists() else []
     broken = [run.place for run in held if not run.config]

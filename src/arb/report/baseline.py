@@ -193,7 +193,7 @@ class Undecided(NamedTuple):
     seeds: int
     """Pairs it has."""
     wanted: int
-    """Seeds to go on to."""
+    """Seeds to continue with."""
 
 
 def undecided(

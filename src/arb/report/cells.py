@@ -1,4 +1,4 @@
-"""Runs that belong together: the seeds of one task, agent and variant of a strategy, and what they came to."""
+"""Runs that belong together: the seeds of one task, agent and variant of a strategy, and their results."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

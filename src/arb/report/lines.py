@@ -69,7 +69,7 @@ def from_line(place: str, text: str) -> Record:
     except (ValueError, RecursionError) as problem:
         raise DataError(f"is not JSON: {tame(problem, 80)}") from None
     if not isinstance(values, Mapping) or values.get("arb") != FORMAT:
-        raise DataError(f'is no run of format {FORMAT}: it lacks "arb": {FORMAT}')
+        raise DataError(f'is not a run in format {FORMAT}: it lacks "arb": {FORMAT}')
     record = described(f"{place}: {tame(values.get('run', '?'))}", values)
     if values.get("status") not in ("done", "failed"):
         raise DataError("status must be done or failed")
@@ -124,11 +124,11 @@ def _metrics(part: Any) -> dict[str, Floats]:
 def _column(values: Any, name: str) -> Floats:
     """A column of a replay figure, from a list of numbers and gaps."""
     if not isinstance(values, Sequence) or isinstance(values, str):
-        raise DataError(f"{name} is no list of numbers")
+        raise DataError(f"{name} is not a list of numbers")
     try:
         found = np.array([math.nan if value is None else float(value) for value in values], float)
     except (TypeError, ValueError, OverflowError):
-        raise DataError(f"{name} has a value that is no number") from None
+        raise DataError(f"{name} has a value that is not a number") from None
     return figures(found)
 
 
@@ -137,5 +137,5 @@ def _steps(values: Any, name: str) -> Floats:
         raise DataError(f"{name} has no list of steps")
     steps = np.array([number(value, f"a step of {name}") for value in values], float)
     if len(steps) == 0 or np.any(steps != np.floor(steps)) or np.any(steps < 0) or np.any(np.diff(steps) <= 0):
-        raise DataError(f"the steps of {name} are no rising whole numbers")
+        raise DataError(f"the steps of {name} must be increasing whole numbers")
     return steps

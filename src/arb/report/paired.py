@@ -135,13 +135,13 @@ class Decision(NamedTuple):
     seeds: int
     """Pairs that every task has."""
     wanted: int | None
-    """Seeds to go on to; None where the comparison is over."""
+    """Seeds to continue with; None where the comparison is over."""
 
 
 def decide(
     differences: ByTask, *, looks: Sequence[int] = LOOKS, margin: float | None = MARGIN, confidence: float = CONFIDENCE
 ) -> Decision:
-    """Whether a comparison is decided, or how many seeds it should go on to.
+    """Whether a comparison is decided, or with how many seeds it should continue.
 
     The error probability 1 - confidence is shared evenly by the looks (Bonferroni), so that with normal differences the
     t-intervals of all looks hold the truth together with at least this confidence. A comparison is over as soon as one

@@ -100,7 +100,7 @@ def plain(value: Any, name: str, depth: int = 4) -> Any:
         return [plain(part, name, depth - 1) for part in value]
     if depth and isinstance(value, Mapping) and len(value) <= 1000:
         return {tame(key): plain(part, tame(key), depth - 1) for key, part in value.items()}
-    raise DataError(f"{name} is too long, too deep, or no plain value")
+    raise DataError(f"{name} is too long, too deep, or not a plain value")
 
 
 def number(value: Any, name: str) -> float:

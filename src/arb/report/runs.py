@@ -72,16 +72,16 @@ def read_runs(paths: Sequence[Path]) -> Records:
 
 
 def read_archive(path: Path) -> list[Record]:
-    """The runs of an archive; a line that cannot be read is a failed run, a file that is no archive a mistake."""
+    """The runs of an archive; a line that cannot be read is a failed run, a file that is not an archive an error."""
     found = []
     try:
         with path.open("rb") as file:
             for line, content in enumerate(iter(lambda: file.readline(MOST_LINE + 1), b""), start=1):
                 where = f"{tame(path)}, line {line}"
                 if line == 1 and not content.startswith(b'{"arb":'):
-                    raise DataError(f"{path} is no archive of runs: `arb report --pack` makes one")
+                    raise DataError(f"{path} is not an archive of runs: `arb report --pack` makes one")
                 if len(content) > MOST_LINE:
-                    raise DataError(f"{where} is longer than {MOST_LINE // 2**20} MB: this is no archive of runs")
+                    raise DataError(f"{where} is longer than {MOST_LINE // 2**20} MB: this is not an archive of runs")
                 try:
                     found.append(from_line(tame(path), content.decode()))
                 except (DataError, UnicodeDecodeError) as problem:

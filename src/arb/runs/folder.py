@@ -1,4 +1,4 @@
-"""What a run claims and leaves in its folder: its name, the configuration it belongs to, the scores it came to."""
+"""What a run claims and leaves in its folder: its name, the configuration it belongs to, its scores."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def write_config(folder: Path, config: Config, described: dict[str, Any]) -> Non
 
 
 def refuse_other_data(folder: Path, config: Config, data_hash: str) -> None:
-    """Refuse to go on with a run, or to return it, when its data is not the same any more."""
+    """Refuse to continue a run, or to return it, when its data has changed."""
     if not RunFolder(folder).config_file.exists():
         return
     if RunFolder(folder).description().data.get("sha256", data_hash) != data_hash:

@@ -1,4 +1,4 @@
-"""Where and how fast a run ran: machine.json, which stands beside the results and is no part of them.
+"""Where and how fast a run ran: machine.json, which is beside the results and not part of them.
 
 Two runs with the same configuration have the same tables on one machine; their machine.json differ.
 """

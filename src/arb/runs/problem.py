@@ -1,4 +1,4 @@
-"""What a configuration comes to: dataset, environment, shaping, score, and the agents and buffers made for them."""
+"""What a configuration describes: dataset, environment, shaping, score, and the agents and buffers made for them."""
 
 import platform
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """A run is a folder: from a configuration to a fine-tuned policy, its tables and its picture.
 
-`run` is idempotent. A finished folder returns at once; an interrupted one goes on from its newest checkpoint.
+`run` is idempotent. A finished folder returns at once; an interrupted one continues from its newest checkpoint.
 """
 
 import json
@@ -43,11 +43,11 @@ def run(
 
     Args:
         config: what to run.
-        folder: where; an interrupted run that is there goes on, a finished one is returned.
+        folder: where; an interrupted run that is there continues, a finished one is returned.
         tell: called after every chunk of work.
         save_every: seconds between checkpoints.
         cache: where pre-trainings are shared; beside the folder if not given.
-        problem: what the configuration comes to, if the caller has it already.
+        problem: what the configuration describes, if the caller has it already.
         pretraining: another run's folder whose pre-training to take over; it must be the one this run would do.
         stop: asked after every chunk whether to save and stop; by default whether SIGINT or SIGTERM came.
     """
@@ -56,7 +56,7 @@ def run(
     if finished(place.path, config):
         _refuse_changed_data(place.path, config, problem)
         return place.result()
-    with locked(place.lock, f"another process is at work on the run in {place.path}: wait for it to end"):
+    with locked(place.lock, f"another process is working on the run in {place.path}: wait for it to end"):
         problem = problem or Problem.of(config)
         refuse_too_little_memory(f"a run on {config.task}", problem.memory)
         write_config(place.path, config, describe_run(problem))
@@ -100,11 +100,11 @@ def pretrain_for(
 
     Args:
         config: one of those runs.
-        folder: where the work is while it is under way; an interrupted one goes on, and at the end it is gone.
+        folder: where the work is kept meanwhile; an interrupted one continues, and at the end the folder is removed.
         cache: where pre-trainings are shared.
         tell: called after every chunk of work.
         save_every: seconds between checkpoints.
-        problem: what the configuration comes to, if the caller has it already.
+        problem: what the configuration describes, if the caller has it already.
         stop: asked whether to save and stop, as for `run`.
     """
     problem = problem or Problem.of(config)

@@ -15,7 +15,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
-    """The run was asked to stop, has saved what it did, and will go on from there."""
+    """The run was asked to stop, has saved what it did, and will continue from there."""
 
 
 @contextmanager

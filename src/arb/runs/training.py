@@ -1,4 +1,4 @@
-"""Both phases of a run, from wherever its folder stands: record, evaluate, save, and go on after an interruption.
+"""Both phases of a run, from wherever its folder stands: record, evaluate, save, and continue after an interruption.
 
 A checkpoint holds everything that decides what comes next, and the tables are cut back to where they were when it was
 written. So an interrupted run ends in the same bytes as if nothing had happened.

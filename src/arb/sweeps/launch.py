@@ -121,7 +121,7 @@ def sweep(
         cells = plan.placed(out, cells)
         skipped = [cell.folder for cell in cells if plan.done(out, cell)]
         roster = Roster([cell for cell in cells if cell.folder not in skipped], retry)
-        busy = f"another sweep is at work in {out}: wait for it, or choose another --out"
+        busy = f"another sweep is running in {out}: wait for it, or choose another --out"
         with locked(out / plan.LOCK, busy), stoppable() as asked_to_stop:
             plan.write_plan(out, cells)
             shift = _Shift(out, roster, crew, view or View(cells))
