@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -28,8 +29,8 @@ def record(env: Any, actor: Actor, rows: int, seed: Iterable[int], tell: Tell = 
     recorded = 0
     while recorded < rows:
         reset, act = np.random.SeedSequence([*seed, len(episodes)]).spawn(2)
-        chance = np.random.default_rng(act)
-        steps = episode(env, lambda obs, chance=chance: actor(obs, chance), int(reset.generate_state(1)[0]))
+        chosen = partial(lambda chance, obs: actor(obs, chance), np.random.default_rng(act))
+        steps = episode(env, chosen, int(reset.generate_state(1)[0]))
         episodes.append(columns_of(list(steps)))
         recorded += len(episodes[-1]["rewards"])
         tell(min(recorded, rows))

@@ -6,6 +6,7 @@ The sets resemble D4RL's and are not D4RL's: scores on them do not compare with 
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -126,7 +127,9 @@ def _rungs(asked: Wanted, ladder: Ladder, tell: Tell) -> tuple[Dataset, dict[str
         rung = ladder.rungs[name]
         actor = random_actor(env) if rung.policy is None else rung.policy.sample
         rows = share * asked.rows // sum(recipe.values())
-        parts.append(record(env, actor, rows, (*_seed(asked), number), lambda n, done=done: tell(done + n)))
+        parts.append(
+            record(env, actor, rows, (*_seed(asked), number), partial(lambda before, n: tell(before + n), done))
+        )
         done += rows
         sac = f"SAC after {rung.steps} steps, mean return {rung.sampled:.0f}"
         stories.append(f"{len(parts[-1]['rewards'])} rows of {sac if rung.policy else 'uniformly random actions'}")
