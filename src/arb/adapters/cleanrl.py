@@ -19,7 +19,7 @@ from arb.adapters.seeding import seed_sequence
 from arb.buffer.dataset import Obs
 from arb.buffer.episodes import Rule
 from arb.buffer.likelihood import Likelihood, categorical_score, tanh_gaussian_score
-from arb.buffer.replay import Loaded
+from arb.buffer.loading import Loaded
 from arb.buffer.replay import ReplayBuffer as OurBuffer
 from arb.buffer.samplers import Sampler
 from arb.buffer.steps import autoreset_mode, ended_in, with_final_obs

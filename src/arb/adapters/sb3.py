@@ -22,8 +22,8 @@ from arb.buffer.dataset import Array, check_dataset
 from arb.buffer.episodes import Rule, differs, usable_trajectories
 from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import Likelihood, Score, tanh_gaussian_score
+from arb.buffer.loading import Loaded
 from arb.buffer.onpolicy import OnPolicy
-from arb.buffer.replay import Loaded
 from arb.buffer.rows import Rows, whole_number
 from arb.buffer.samplers import Sampler
 from arb.buffer.storage import along

@@ -1,19 +1,19 @@
 """ReplayBuffer: rows and their columns behind add, load, refresh and sample, for anyone's training loop."""
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from arb.buffer.ahead import RefreshAhead
-from arb.buffer.dataset import Obs, check_dataset, unwrapped
-from arb.buffer.episodes import JUMP, Rule, Trajectories, usable_trajectories
+from arb.buffer.dataset import Obs, unwrapped
+from arb.buffer.episodes import JUMP, Rule
 from arb.buffer.intake import Intake
 from arb.buffer.ledger import Ints
 from arb.buffer.likelihood import Score, within
+from arb.buffer.loading import Loaded, load_dataset
 from arb.buffer.rows import Rows, whole_number
 from arb.buffer.samplers import Sampler
 from arb.buffer.saved import read_buffer, write_buffer
@@ -22,14 +22,8 @@ from arb.buffer.steps import autoreset_mode, check_steps, one_row, with_final_ob
 from arb.buffer.storage import Batch, Storage, TracedBatch
 from arb.errors import DataError
 
-
-class Loaded(NamedTuple):
-    """What `ReplayBuffer.load` took in."""
-
-    rows: int
-    trajectories: int
-    dropped: int
-    """Last steps of cut-off trajectories; the data does not hold where they led, so they cannot be bootstrapped."""
+Shape = int | tuple[int, ...]
+Rng = np.random.Generator | None
 
 
 class ReplayBuffer:
@@ -112,26 +106,8 @@ class ReplayBuffer:
     # ---- experience in -------------------------------------------------------------------------------------------
     def load(self, dataset: Mapping[str, Any], *, online: bool = False) -> Loaded:
         """Append a dataset: a dict of arrays with D4RL's keys, see `arb.buffer.dataset.check_dataset`."""
-        data = check_dataset(dataset)
-        past = usable_trajectories(data, self.borders, self.gamma, self._intake.failure_reward)
-        rows = int(past.lengths.sum())
-        if rows > self.capacity:
-            raise DataError(
-                f"the dataset has {rows} rows but the buffer a capacity of {self.capacity}: make the buffer larger "
-                "(offline rows plus online steps keeps everything), or load less"
-            )
-        self._intake.refuse_out_of_bounds("dataset['actions']", data.action)
-        with self.rows.lock:
-            obs, action, final = self.storage.fitted(past.obs, past.columns["action"], past.final)
-            if rows:
-                places, slots = self.rows.extend(past.lengths, online=online)
-                first = int(places[0])
-                del places  # as large as a column
-                self.storage.load(first, obs, {**past.columns, "action": action}, past.blocks)
-                self.storage.write_final(slots, final)
-            self._loaded = _fingerprint(self._loaded, past)
-            self._intake.offline += 0 if online else rows
-        return Loaded(rows, len(past.lengths), past.dropped)
+        loaded, self._loaded = load_dataset(dataset, self._intake, self.borders, online, self._loaded)
+        return loaded
 
     def add(
         self,
@@ -150,15 +126,8 @@ class ReplayBuffer:
         it is, from `next_obs`: give the observation before the reset. Both end the trajectory.
         """
         if not self._intake.add_one(obs, action, reward, next_obs, terminated, truncated, env):
-            self.add_batch(
-                one_row(obs),
-                np.asarray(action)[None],
-                [reward],
-                one_row(next_obs),
-                [terminated],
-                [truncated],
-                envs=[env],
-            )
+            before, after = one_row(obs), one_row(next_obs)
+            self.add_batch(before, np.asarray(action)[None], [reward], after, [terminated], [truncated], envs=[env])
 
     def add_batch(
         self,
@@ -250,31 +219,10 @@ class ReplayBuffer:
         return lambda rows: score(unwrapped(storage.observations(rows)), storage.actions(rows))
 
     @overload
-    def sample(
-        self,
-        shape: int | tuple[int, ...],
-        *,
-        n_step: int = 1,
-        trace: Literal[False] = False,
-        rng: np.random.Generator | None = None,
-    ) -> Batch: ...
+    def sample(self, shape: Shape, *, n_step: int = 1, trace: Literal[False] = False, rng: Rng = None) -> Batch: ...
     @overload
-    def sample(
-        self,
-        shape: int | tuple[int, ...],
-        *,
-        n_step: int = 1,
-        trace: Literal[True],
-        rng: np.random.Generator | None = None,
-    ) -> TracedBatch: ...
-    def sample(
-        self,
-        shape: int | tuple[int, ...],
-        *,
-        n_step: int = 1,
-        trace: bool = False,
-        rng: np.random.Generator | None = None,
-    ) -> Batch | TracedBatch:
+    def sample(self, shape: Shape, *, n_step: int = 1, trace: Literal[True], rng: Rng = None) -> TracedBatch: ...
+    def sample(self, shape: Shape, *, n_step: int = 1, trace: bool = False, rng: Rng = None) -> Batch | TracedBatch:
         """A batch of `n` transitions, or `(updates, n)` at once, drawn with replacement.
 
         Between two refreshes the weights do not change, so drawing the batches of many updates in one call gives the
@@ -294,7 +242,7 @@ class ReplayBuffer:
                 return batch
             return TracedBatch(*batch, rows, self.ledger.is_online(rows), self.sampler.probabilities()[rows])
 
-    def draw(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
+    def draw(self, shape: Shape, *, rng: Rng = None) -> Ints:
         """The rows that `sample` would return, for `take`, and for whoever keeps columns of their own.
 
         >>> buffer = ReplayBuffer(10, seed=0)
@@ -334,7 +282,7 @@ class ReplayBuffer:
         `since` leaves out the columns of the first rows ever inserted: pass the number of rows that a dataset brought,
         and load the dataset again before `restore`.
         """
-        write_buffer(path, self.rows, self.storage, self._intake, self._made(), self._loaded, since)
+        write_buffer(path, self._intake, self.borders, self._loaded, since)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue as the buffer that was saved there: the next samples are the ones it would have drawn.
@@ -343,26 +291,4 @@ class ReplayBuffer:
         a dataset, the same dataset must have been loaded, and nothing else. A file that does not fit, or is damaged,
         is refused with a `DataError`, and this buffer stays as it was.
         """
-        self._loaded = read_buffer(path, self.rows, self.storage, self._intake, self._made(), self._loaded)
-
-    def _made(self) -> dict[str, Any]:
-        """What a saved buffer must have in common with the one that continues it."""
-        intake = self._intake
-        return {
-            "gamma": self.gamma,
-            "borders": self.borders,
-            "failure_reward": intake.failure_reward,
-            "jump": intake.jump,
-            "action_bounds": None if intake.bounds is None else [bound.tolist() for bound in intake.bounds],
-            "autoreset": intake.autoreset,
-        }
-
-
-def _fingerprint(before: str, past: Trajectories) -> str:
-    """A name for the datasets loaded so far: equal data, in equal order, has equal names."""
-    digest = hashlib.sha256(before.encode())
-    digest.update(past.lengths.data)
-    for column in (*past.obs.values(), *past.columns.values()):
-        for block in past.blocks(column):
-            digest.update(np.ascontiguousarray(block).data)
-    return digest.hexdigest()
+        self._loaded = read_buffer(path, self._intake, self.borders, self._loaded)

@@ -3,10 +3,10 @@
 import os
 from typing import Any
 
+from arb.buffer.episodes import Rule
 from arb.buffer.intake import Intake
 from arb.buffer.ledger import Ints, Ledger, State
-from arb.buffer.rows import Rows, refuse_altered
-from arb.buffer.storage import Storage
+from arb.buffer.rows import refuse_altered
 from arb.errors import DataError
 from arb.files import digest, read_state, write_state
 
@@ -17,23 +17,24 @@ _VALUES, _GROUPS = ("format", "made", "loaded", "since"), ("storage", "ended")
 Path = str | os.PathLike[str]
 
 
-def write_buffer(
-    path: Path, rows: Rows, storage: Storage, intake: Intake, made: dict[str, Any], loaded: str, since: int
-) -> None:
+def write_buffer(path: Path, intake: Intake, borders: Rule, loaded: str, since: int) -> None:
     """Write everything that decides the future of a buffer; columns only of the rows from `since` on."""
+    rows = intake.rows
     with rows.lock:
         header, parts = rows.state()
+        made = _made(intake, borders)
         own = {"format": FORMAT, "made": made, "loaded": [loaded, intake.offline], "since": since}
-        columns = {"storage": storage.state(_rows_since(rows.ledger, since)), "ended": intake.state()}
+        columns = {"storage": intake.storage.state(_rows_since(rows.ledger, since)), "ended": intake.state()}
         write_state(path, header | own | {"own_sum": digest(own, columns)}, parts | columns)
 
 
-def read_buffer(path: Path, rows: Rows, storage: Storage, intake: Intake, made: dict[str, Any], loaded: str) -> str:
+def read_buffer(path: Path, intake: Intake, borders: Rule, loaded: str) -> str:
     """Put a buffer's state back, or refuse it before anything has changed; returns the name of what was loaded."""
     header, parts = read_state(path)
+    rows, storage = intake.rows, intake.storage
     try:
         with rows.lock:
-            _refuse_other(header, parts, made, rows.ledger, loaded)
+            _refuse_other(header, parts, _made(intake, borders), rows.ledger, loaded)
             storage.refuse_other_columns(parts.get("storage", {}))
             rows.restore(header, parts)
             storage.restore(parts.get("storage", {}), _rows_since(rows.ledger, header["since"]))
@@ -42,6 +43,18 @@ def read_buffer(path: Path, rows: Rows, storage: Storage, intake: Intake, made: 
             return str(name)
     except DataError as problem:
         raise DataError(f"{path}: {problem}") from None
+
+
+def _made(intake: Intake, borders: Rule) -> dict[str, Any]:
+    """What a saved buffer must have in common with the one that continues it."""
+    return {
+        "gamma": intake.gamma,
+        "borders": borders,
+        "failure_reward": intake.failure_reward,
+        "jump": intake.jump,
+        "action_bounds": None if intake.bounds is None else [bound.tolist() for bound in intake.bounds],
+        "autoreset": intake.autoreset,
+    }
 
 
 def _refuse_other(
