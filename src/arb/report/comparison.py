@@ -132,6 +132,13 @@ class Group:
             for one, other in permutations(self.scores, 2)
         }
 
+    @property
+    def thresholds(self) -> Floats:
+        """Where performance profiles are drawn: evenly spaced scores, a little beyond all those of the group."""
+        scores = np.concatenate([values for by_task in self.scores.values() for values in by_task])
+        margin = 0.05 * (float(np.ptp(scores)) or 1.0)
+        return np.linspace(scores.min() - margin, scores.max() + margin, 101)
+
 
 def groups(results: Results) -> list[Group]:
     """Per agent: all tasks with normalised scores together, and every other task by itself.

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from arb.algorithms import agent_label
@@ -73,8 +72,7 @@ def difference_intervals(results: Results, agent: str, baseline: str = "naive") 
 
 def performance_profile(results: Results, group: Group) -> Figure:
     """The share of runs above every score, with pointwise bootstrap bands."""
-    style = styles(results)
-    thresholds = profile_thresholds(group)
+    style, thresholds = styles(results), group.thresholds
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
     for variant, scores in group.scores.items():
@@ -90,13 +88,6 @@ def performance_profile(results: Results, group: Group) -> Figure:
     axes.legend(frameon=False, fontsize=9)
     figure.suptitle(f"{agent_label(group.agent)}: {plain(group.name)}, performance profile", **TITLE)
     return figure
-
-
-def profile_thresholds(group: Group, points: int = 101) -> Any:
-    """Evenly spaced thresholds a little beyond all scores of a group."""
-    scores = np.concatenate([values for by_task in group.scores.values() for values in by_task])
-    margin = 0.05 * (float(np.ptp(scores)) or 1.0)
-    return np.linspace(scores.min() - margin, scores.max() + margin, points)
 
 
 def _interval(axes: Any, place: int, found: statistics.Estimate, colour: str) -> None:

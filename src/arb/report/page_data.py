@@ -15,7 +15,6 @@ from arb.progress import count
 from arb.report import statistics
 from arb.report.cells import MEASURES, Results, Seeds
 from arb.report.comparison import Group
-from arb.report.intervals import profile_thresholds
 from arb.report.looks import looks
 from arb.report.record import Record
 from arb.report.tables import Entry, Table
@@ -173,7 +172,7 @@ def _group(group: Group) -> dict[str, Any]:
     better = [
         {"variant": other, **found._asdict()} for (one, other), found in group.improvements.items() if one == hero
     ]
-    thresholds = profile_thresholds(group)
+    thresholds = group.thresholds
     profile = []
     for variant, scores in group.scores.items():
         band = statistics.profile_band(scores, thresholds)
