@@ -116,7 +116,8 @@ def _update(
 
     `where` is the number of updates before these and the place that errors name.
     """
-    (before, place), total = where, dict[str, float]()
+    before, place = where
+    total: dict[str, float] = {}
     n = 1 if buffer.sampler.learns else updates
     for first in range(0, updates, n or 1):
         rows = buffer.draw((n, batch))

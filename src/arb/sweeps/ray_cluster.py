@@ -85,10 +85,7 @@ class RayCluster:
         self._underway[sent] = (key, order)
 
     def hear(self, timeout: float) -> list[tuple[Any, Answer]]:
-        """Answers that have come, each with the key of its job; a node that was lost is a `notice` of no job.
-
-        A slice that is over, but not the run, is sent on.
-        """
+        """Answers by the key of their job, and `notice`s of lost nodes by none; a slice of a longer run is sent on."""
         found: list[tuple[Any, Answer]] = [(None, {"answer": "notice", "text": text}) for text in self._look()]
         if not self._underway:
             return found
