@@ -89,7 +89,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
         ("nothing.hdf5", "nothing.hdf5: no such file"),
         ("nothing.npz", "nothing.npz: no such file"),
         ("data.csv", "data.csv: no such file"),
-        ("data.txt", "is not a dataset: a task, suite:NAME, a file"),
+        ("data.txt", "is not a dataset: give a task, suite:NAME, a file"),
         ("bundled:nothing", "no bundled dataset is called 'nothing'"),
     ],
 )

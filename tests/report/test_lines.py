@@ -83,7 +83,7 @@ def test_a_done_run_without_a_fine_tuned_evaluation_has_failed():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"arb": 2}, "no run of format 1"),
+        ({"arb": 2}, "not a run in format 1"),
         ({"config": None}, "config is missing"),
         ({"config": [1]}, "config is missing"),
         ({"status": "fine"}, "done or failed"),
@@ -103,7 +103,7 @@ def test_a_done_run_without_a_fine_tuned_evaluation_has_failed():
         ({"evaluations": {"online": {"step": [1], "return": [[1e99]]}}}, "must be a finite number"),
         ({"evaluations": {"online": {"step": [1], "return": [[True]]}}}, "must be a finite number"),
         ({"metrics": {"online": {"step": [1], "replay.age": [1, 2]}}}, "2 values for 1 steps"),
-        ({"metrics": {"online": {"step": [1], "replay.age": "x"}}}, "no list of numbers"),
+        ({"metrics": {"online": {"step": [1], "replay.age": "x"}}}, "not a list of numbers"),
         ({"metrics": {"online": {"step": [1], "replay.age": ["x"]}}}, "a value that is not a number"),
         ({"metrics": {"online": [1]}}, "columns by name"),
     ],
