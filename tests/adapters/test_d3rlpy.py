@@ -176,7 +176,7 @@ def test_dump_and_load_keep_the_weights(episodes, tmp_path):
     with (tmp_path / "buffer.h5").open("rb") as file:
         loaded = ReplayBuffer.load(file, Ring(700, arb.OnPolicy(0.5)))
     np.testing.assert_array_equal(loaded.rows.sampler.probabilities(), buffer.rows.sampler.probabilities())
-    assert loaded.refreshed_at == buffer.refreshed_at
+    assert loaded.rows.refreshed_at == buffer.rows.refreshed_at
     assert [place(loaded, row) for row in range(700)] == [place(buffer, row) for row in range(700)]
     one, two = buffer.sample_transition_batch(50), loaded.sample_transition_batch(50)
     np.testing.assert_array_equal(one.observations, two.observations)
@@ -199,7 +199,7 @@ def test_refresh_every_so_many_steps(episodes):
 
     def watch(algo, epoch, total_step):
         refresh(algo, epoch, total_step)
-        at.append(buffer.refreshed_at)
+        at.append(buffer.rows.refreshed_at)
 
     online(make_algo(), buffer, 100, callback=watch)
     assert np.unique(at).tolist() == [597, 637, 677]  # the first step of an episode makes no transition yet

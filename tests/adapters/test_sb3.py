@@ -333,7 +333,7 @@ def test_saved_and_loaded_buffer_draws_what_it_would_have_drawn(tuned, tmp_path)
     other.load_replay_buffer(tmp_path / "buffer.pkl")
     original = copy.deepcopy(tuned.replay_buffer)
     assert other.replay_buffer.rows.stats() == original.rows.stats()
-    assert other.replay_buffer.steps_since_refresh == original.steps_since_refresh
+    assert other.replay_buffer.rows.refreshed_at == original.rows.refreshed_at
     for ours, theirs in zip(original.sample(64)[:5], other.replay_buffer.sample(64)[:5], strict=True):
         assert torch.equal(ours, theirs)
     other.learn(30, callback=RefreshCallback(every=10))

@@ -212,7 +212,7 @@ def test_checkpoint_keeps_the_weights(past, tmp_path, way, strategy):
         torch.save(buffer.state_dict(), tmp_path / "buffer.pt")
         other.load_state_dict(torch.load(tmp_path / "buffer.pt"))
     np.testing.assert_array_equal(restored.rows.sampler.probabilities(), sampler.rows.sampler.probabilities())
-    assert restored.refreshed_at == sampler.refreshed_at
+    assert restored.rows.refreshed_at == sampler.rows.refreshed_at
     for _ in range(3):
         assert (other.sample() == buffer.sample()).all()
     more = next(iter(make_collector(actor, 100, seed=1)))  # a new collector counts from 0 again

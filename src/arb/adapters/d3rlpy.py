@@ -148,7 +148,6 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         if not isinstance(buffer, Ring):
             raise DataError(f"this buffer needs arb.adapters.d3rlpy.Ring to hold its rows, not {type(buffer).__name__}")
         super().__init__(buffer, *args, **kwargs)
-        self.refreshed_at: int | None = None
 
     @property
     def rows(self) -> Rows:
@@ -190,7 +189,6 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
             return policy_log_likelihood(algo, obs, action, likelihood)
 
         self.rows.refresh(score, chunk=chunk)
-        self.refreshed_at = self.rows.ledger.head
 
     def __repr__(self) -> str:
         return f"ReplayBuffer({self.rows.described})"
@@ -205,7 +203,7 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         header, parts = self.rows.state()
         with h5py.File(f, "r+") as file:
             group = file.create_group(_GROUP)
-            group.attrs["header"] = json.dumps({**header, "refreshed_at": self.refreshed_at})
+            group.attrs["header"] = json.dumps(header)
             for name, array in flattened(parts).items():
                 group.create_dataset(name, data=array)
 
@@ -218,7 +216,6 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
                 header = json.loads(file[_GROUP].attrs["header"])
                 parts = {part: {key: array[()] for key, array in group.items()} for part, group in file[_GROUP].items()}
                 buffer.restore(header, parts)
-                loaded.refreshed_at = header["refreshed_at"]
         return loaded
 
 
@@ -258,8 +255,7 @@ class RefreshCallback:
 
     def __call__(self, algo: Any, epoch: int, total_step: int) -> None:  # noqa: ARG002 - the host's signature
         """Refresh if it is time."""
-        since = self.buffer.refreshed_at
-        if since is None or self.buffer.rows.ledger.head - since >= self.every:
+        if self.buffer.rows.is_due(self.every):
             self.buffer.refresh(algo, likelihood=self.likelihood)
 
 

@@ -8,7 +8,6 @@ The host keeps its columns; `arb.adapters.sb3_columns` says which row of ours is
 """
 
 import copy
-import math
 import warnings
 from collections.abc import Mapping
 from functools import partial
@@ -96,7 +95,6 @@ class ReplayBuffer(buffers.ReplayBuffer):
     def _begin(self) -> None:
         # A copy, because the model keeps the sampler it was given and writes it into every file it saves.
         self.rows = Rows(self.buffer_size * self.n_envs, copy.deepcopy(self._strategy), self._seeds)
-        self._refreshed_at: int | None = None
         self._offline, self._warned = 0, False
 
     def reset(self) -> None:
@@ -106,11 +104,6 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.rows.described})"
-
-    @property
-    def steps_since_refresh(self) -> float:
-        """Steps added since the last refresh; infinitely many before the first."""
-        return math.inf if self._refreshed_at is None else self.rows.ledger.head - self._refreshed_at
 
     # ---- experience in -------------------------------------------------------------------------------------------
     def add(self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: list[Any]) -> None:
@@ -179,7 +172,6 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
         self._refuse_rows_unknown()
         self.rows.refresh(score_rows)
-        self._refreshed_at = self.rows.ledger.head
 
     def sample(self, batch_size: int, env: Any = None) -> Any:
         """A batch as the host's, of rows that the strategy chose."""
@@ -241,7 +233,7 @@ class RefreshCallback(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         buffer = self.model.replay_buffer
-        if buffer.steps_since_refresh < self.every:
+        if not buffer.rows.is_due(self.every):
             return
         buffer.refresh(self._score, self.model.get_vec_normalize_env())
         for name, value in buffer.rows.stats().items():

@@ -71,7 +71,6 @@ class StrategySampler(HostSampler):
         self._is_offline = False
         self._storage: Any = None
         self._rows: Rows | None = None
-        self.refreshed_at: int | None = None
 
     def __repr__(self) -> str:
         return f"StrategySampler({self._rows.described if self._rows else repr(self._strategy)})"
@@ -170,7 +169,10 @@ class StrategySampler(HostSampler):
         """
         rows = self._synchronised(buffer.storage)
         rows.refresh(lambda chosen: actor_log_likelihood(actor, buffer[chosen], likelihood), chunk=chunk)
-        self.refreshed_at = rows.ledger.head
+
+    def is_due(self, every: int) -> bool:
+        """Whether `every` rows were added since the last refresh, or there was none yet."""
+        return self._rows is None or self._rows.is_due(every)
 
     def _synchronised(self, storage: Any) -> Rows:
         self._storage = storage
@@ -187,13 +189,13 @@ class StrategySampler(HostSampler):
         """Everything that decides future draws."""
         if self._rows is None:
             return {}
-        header, parts = self._state()
+        header, parts = self.rows.state()
         tensors = {key: torch.from_numpy(array.copy()) for key, array in flattened(parts).items()}
         return {"header": json.dumps(header), **tensors}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue as the sampler whose state this is."""
-        self._empty()
+        self._rows = None
         if state_dict:
             arrays = {key: as_numpy(value).copy() for key, value in state_dict.items() if key != "header"}
             self._restore(json.loads(state_dict["header"]), grouped(arrays))
@@ -202,27 +204,19 @@ class StrategySampler(HostSampler):
         """Write the state into this folder."""
         Path(path).mkdir(exist_ok=True, parents=True)
         if self._rows is not None:
-            write_state(Path(path) / _FILE, *self._state())
+            write_state(Path(path) / _FILE, *self.rows.state())
 
     def loads(self, path: Any) -> None:
         """Continue as the sampler that was written to this folder."""
-        self._empty()
+        self._rows = None
         if (Path(path) / _FILE).exists():
             self._restore(*read_state(Path(path) / _FILE))
-
-    def _state(self) -> tuple[dict[str, Any], dict[str, State]]:
-        header, parts = self.rows.state()
-        return {**header, "refreshed_at": self.refreshed_at}, parts
 
     def _restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
         capacity = int(parts["ledger"]["counters"][0])
         self._rows = Rows(capacity, copy.deepcopy(self._strategy), self._seeds)
         self._rows.restore(header, parts)
         self.close()
-        self.refreshed_at = header["refreshed_at"]
-
-    def _empty(self) -> None:
-        self._rows, self.refreshed_at = None, None
 
 
 def _observed(stored: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -263,8 +257,7 @@ class RefreshHook(TrainerHookBase):
 
     def __call__(self, batch: Any = None) -> Any:
         """Refresh if it is time; hands on the batch untouched."""
-        since = self.sampler.refreshed_at
-        if since is None or self.sampler.rows.ledger.head - since >= self.every:
+        if self.sampler.is_due(self.every):
             self.sampler.refresh(self.actor, self.buffer, likelihood=self.likelihood)
         return batch
 

@@ -59,6 +59,8 @@ class Rows:
         self._draws_since_refresh = 0
         self._told = type(self.sampler).insert is not Sampler.insert  # whether the strategy listens to insertions
         self._steps_since_refresh = 0  # data loaded whole is left out: learning from it alone needs no weights
+        self.refreshed_at: int | None = None
+        """Rows ever added when the last refresh began; None before the first."""
 
     def __repr__(self) -> str:
         return f"Rows({self.described})"
@@ -145,12 +147,16 @@ class Rows:
             self._refuse_empty("refreshed")
             head, size, weighed = self.ledger.head, self.ledger.size, self._steps_since_refresh
             self._draws_since_refresh = 0
-        if not self.asks_policy:
-            return
-        scores = score_all(score, size, min(chunk, self.ledger.capacity))
-        with self.lock:
-            self.sampler.reweigh(scores, head)
-            self._steps_since_refresh -= weighed
+        if self.asks_policy:
+            scores = score_all(score, size, min(chunk, self.ledger.capacity))
+            with self.lock:
+                self.sampler.reweigh(scores, head)
+                self._steps_since_refresh -= weighed
+        self.refreshed_at = head
+
+    def is_due(self, every: int) -> bool:
+        """Whether `every` rows were added since the last refresh, or there was none yet."""
+        return self.refreshed_at is None or self.ledger.head - self.refreshed_at >= every
 
     def refresh_ahead(self, score: RowScore, *, chunk: int = CHUNK, background: bool = True) -> RefreshAhead:
         """Begin a refresh now on another thread, and `finish` it when more steps have been added.
@@ -164,7 +170,7 @@ class Rows:
         self._refuse_empty("refreshed")
         self._draws_since_refresh = 0
         self.sampler.reweigh(scores, self.ledger.head)
-        self._steps_since_refresh = 0
+        self._steps_since_refresh, self.refreshed_at = 0, self.ledger.head
 
     def draw(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
         """Rows of this shape, drawn with replacement."""
@@ -228,7 +234,7 @@ class Rows:
                 "draws_since_refresh": self._draws_since_refresh,
             }
             parts = {"ledger": self.ledger.state(), "sampler": self.sampler.state()}
-            return header | {"sum": digest(header, parts)}, parts
+            return header | {"sum": digest(header, parts), "refreshed_at": self.refreshed_at}, parts
 
     def restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
         """Continue as the rows whose state this is: the next draws are the ones they would have made.
@@ -245,6 +251,7 @@ class Rows:
             self.sampler.restore(parts.get("sampler", {}))
             self.draws.bit_generator.state = header["stream"]
             self._steps_since_refresh, self._draws_since_refresh = 0, header["draws_since_refresh"]
+            self.refreshed_at = header.get("refreshed_at")
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "lock"}
