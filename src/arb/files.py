@@ -69,8 +69,6 @@ def read_json(path: Path) -> Any:
         if path.stat().st_size > _LARGEST_JSON:
             raise DataError(f"{path} is larger than any file of this kind: it is damaged, or not one")
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise
     except DataError:
         raise
     except (ValueError, RecursionError) as problem:

@@ -19,6 +19,11 @@ BAR = 14
 PHASES = {"pretrain": "offline", "online": "online"}
 _COLUMNS = ("name", "bar", "count", "left", "speed", "score", "figures")
 _LEAST_NAME = 8
+_FIGURES = {
+    "score": "score {:.1f}",
+    "online_share": "{:.0%} of the batch online",
+    "effective_share": "effective sample size {:.0%}",
+}
 
 
 def described(figures: Mapping[str, float]) -> str:
@@ -27,14 +32,7 @@ def described(figures: Mapping[str, float]) -> str:
     >>> described({"score": 46.13, "online_share": 0.314, "effective_share": 0.12})
     'score 46.1, 31% of the batch online, effective sample size 12%'
     """
-    parts = []
-    if "score" in figures:
-        parts.append(f"score {figures['score']:.1f}")
-    if "online_share" in figures:
-        parts.append(f"{figures['online_share']:.0%} of the batch online")
-    if "effective_share" in figures:
-        parts.append(f"effective sample size {figures['effective_share']:.0%}")
-    return ", ".join(parts)
+    return ", ".join(text.format(figures[name]) for name, text in _FIGURES.items() if name in figures)
 
 
 def duration(seconds: float) -> str:

@@ -195,7 +195,7 @@ class StrategySampler(HostSampler):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue as the sampler whose state this is."""
-        self._rows = None
+        self._empty()
         if state_dict:
             arrays = {key: as_numpy(value).copy() for key, value in state_dict.items() if key != "header"}
             self._restore(json.loads(state_dict["header"]), grouped(arrays))
@@ -208,7 +208,7 @@ class StrategySampler(HostSampler):
 
     def loads(self, path: Any) -> None:
         """Continue as the sampler that was written to this folder."""
-        self._rows = None
+        self._empty()
         if (Path(path) / _FILE).exists():
             self._restore(*read_state(Path(path) / _FILE))
 
@@ -217,6 +217,9 @@ class StrategySampler(HostSampler):
         self._rows = Rows(capacity, copy.deepcopy(self._strategy), self._seeds)
         self._rows.restore(header, parts)
         self.close()
+
+    def _empty(self) -> None:
+        self._rows = None
 
 
 def _observed(stored: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -183,18 +183,27 @@ class Ledger:
 
         The first step of a stream, and the first after `close`, begins a trajectory.
         """
-        rows = np.arange(self.head, self.head + len(streams)) % self.capacity
-        held = self.size
-        slots = [self._enter(row, stream, row < held) for row, stream in zip(rows.tolist(), streams, strict=True)]
-        self._came(len(slots), online)
-        return rows, slots
+        taken = [self.append_one(stream, online=online) for stream in streams]
+        return np.array([row for row, _ in taken], np.int64), [slot for _, slot in taken]
 
     def append_one(self, stream: int, *, online: bool) -> tuple[int, int]:
         """Append one step of a stream; returns its row and the slot of its trajectory."""
         row = self.head % self.capacity
-        slot = self._enter(row, stream, self.head >= self.capacity)
+        if self.head >= self.capacity:
+            self._overwrite(row)
+        going = self._open.get(stream)
+        if going is None:
+            going = self._open[stream] = Open(self._slot(), row, row)
+            self._open_slot[going.slot] = going
+        elif going.first < 0:
+            going.first = row
+        else:
+            self.following[going.newest] = row
+        going.newest = row
+        self.trajectory[row] = going.slot
+        self.following[row] = -1
         self._came(1, online)
-        return row, slot
+        return row, going.slot
 
     def go_on(self, going: list[Open], slots: Ints) -> int | None:
         """Append one online step of each of these trajectories, given with their slots, all at once: the first row.
@@ -216,22 +225,6 @@ class Ledger:
             one.newest = row
         self._came(n, online=True)
         return first
-
-    def _enter(self, row: int, stream: int, overwrites: bool) -> int:
-        if overwrites:
-            self._overwrite(row)
-        going = self._open.get(stream)
-        if going is None:
-            going = self._open[stream] = Open(self._slot(), row, row)
-            self._open_slot[going.slot] = going
-        elif going.first < 0:
-            going.first = row
-        else:
-            self.following[going.newest] = row
-        going.newest = row
-        self.trajectory[row] = going.slot
-        self.following[row] = -1
-        return going.slot
 
     def close(self, stream: int) -> Ints:
         """End the trajectory of a stream, if it has one; returns its rows in the order of its steps."""

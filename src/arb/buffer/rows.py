@@ -10,6 +10,7 @@ import operator
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -93,15 +94,12 @@ class Rows:
         `close`, begins a trajectory. `ends` marks steps that end theirs; a stream may then occur again.
         """
         with self.lock:
-            if ends is None:
-                rows, slots = self.ledger.append(streams, online=True)
-            else:
-                taken = []
-                for stream, over in zip(streams, ends, strict=True):
-                    taken.append(self.ledger.append_one(stream, online=True))
-                    if over:
-                        self.ledger.close(stream)
-                rows, slots = np.array([row for row, _ in taken], np.int64), [slot for _, slot in taken]
+            taken = []
+            for stream, over in zip(streams, repeat(False) if ends is None else ends, strict=ends is not None):
+                taken.append(self.ledger.append_one(stream, online=True))
+                if over:
+                    self.ledger.close(stream)
+            rows, slots = np.array([row for row, _ in taken], np.int64), [slot for _, slot in taken]
             self._steps_since_refresh += len(rows)
             self._insert(rows)
         return rows, slots
