@@ -18,7 +18,7 @@ PLACE = "bundled-pendulum-random/iql/naive/seed-0"
 @pytest.fixture(autouse=True)
 def one_format(monkeypatch):
     """Figures take most of the time of a report."""
-    monkeypatch.setattr("arb.report.figures.FORMATS", {"svg": {"Date": None, "Creator": None}})
+    monkeypatch.setattr("arb.report.drawing.FORMATS", {"svg": {"Date": None, "Creator": None}})
 
 
 @pytest.fixture(scope="module")
