@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from arb.buffer.episodes import Filter, keep_best
 from arb.buffer.likelihood import Likelihood
@@ -50,6 +50,8 @@ class Replay:
     """ARB: weigh trajectories or transitions."""
     likelihood: Likelihood = "standard"
     """ARB: how the policy's likelihood is read."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """ARB: of the products between hidden layers when rows are scored; auto is bfloat16 on processors that have it."""
     offline_share: float = 0.5
     """Parallel: share of each batch from the dataset."""
     keep: int = 50_000
@@ -151,7 +153,7 @@ def _density_ratio(_: Replay, seed: int, obs_dim: int, action_dim: int, *__: int
     return made
 
 
-_ON_POLICY = ("temperature", "effective", "least_effective", "unit", "clip", "level", "likelihood")
+_ON_POLICY = ("temperature", "effective", "least_effective", "unit", "clip", "level", "likelihood", "precision")
 
 STRATEGIES: Mapping[str, Strategy] = {
     "naive": Strategy("Naive", "uniform over all data", lambda *_: Uniform(), colour="#e69f00"),

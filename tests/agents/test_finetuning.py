@@ -13,6 +13,7 @@ from arb.buffer.onpolicy import OnPolicy
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Uniform
 from arb.envs.rollout import Collector, play
+from arb.runs import algorithm
 from arb.runs.algorithm import Schedule, finetune, pretrain
 from arb.runs.problem import key_of, stream
 
@@ -88,3 +89,16 @@ def test_an_agent_ends_above_where_it_started(name, data):
     # SAC starts higher: it does not imitate the poor play, so there is less left to gain.
     assert after > before + (1.5 if name == "SAC" else 2), (before, after)
     assert after > -2, after  # straight to the mark costs 0.8 on average
+
+
+def test_rows_are_scored_in_the_precision_that_is_asked_for(data, monkeypatch):
+    asked = []
+    scored = algorithm.scores
+    monkeypatch.setattr(algorithm, "scores", lambda *a, **kw: asked.append(kw["precision"]) or scored(*a, **kw))
+    agent = IQL.create(key_of(0, "init"), 2, 1, IQLConfig(hidden=SMALL))
+    buffer = ReplayBuffer(len(data["rewards"]) + 30, OnPolicy("auto"), seed=0)
+    buffer.load(data)
+    plan = Schedule(pretrain=0, online=30, collect=30, updates=2, refresh=30, batch=4)
+    collector = Collector(Reach(), stream(0, "collect"))
+    list(finetune(agent, buffer, collector, key_of(0, "online"), plan, precision="bfloat16"))
+    assert set(asked) == {"bfloat16"}

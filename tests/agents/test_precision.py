@@ -80,3 +80,31 @@ def test_a_machine_without_it_and_a_word_that_is_none_are_refused_in_one_line(mo
     with pytest.raises(DataError, match=r"cannot multiply in bfloat16: use settings.precision=float32"):
         IQL.create(jax.random.key(0), 4, 2, HALF)
     nets.bfloat16_works.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("said", "fast"),
+    [
+        ("processor : 0\nflags\t\t: fpu sse2 avx512_bf16 avx512f\n", True),
+        ("flags : fpu amx_bf16\n", True),
+        ("Features : fp asimd bf16\n", True),
+        ("flags : fpu avx512f\n", False),
+        ("model name : the bf16 of 1999\n", False),
+        (None, False),
+    ],
+)
+def test_auto_is_bfloat16_where_the_processor_says_it_has_it(monkeypatch, said, fast):
+    def read_text(self):
+        assert str(self) == "/proc/cpuinfo"
+        if said is None:
+            raise FileNotFoundError
+        return said
+
+    nets.bfloat16_is_fast.cache_clear()
+    monkeypatch.setattr(nets.Path, "read_text", read_text)
+    assert nets.bfloat16_is_fast() == fast
+    agent = IQL.create(jax.random.key(0), 4, 2, replace(HALF, precision="float32"))
+    batch = random_batches(64)
+    auto, same = (scores(agent, batch.obs, batch.action, precision=p) for p in ("auto", "bfloat16" if fast else None))
+    np.testing.assert_array_equal(auto, same)
+    nets.bfloat16_is_fast.cache_clear()

@@ -164,3 +164,10 @@ def test_runs_without_an_evaluation_make_no_cell():
     found = results(empty, flat(1.0, seed=1))
     assert len(found.cells) == 1
     assert found.runs.lacking == (empty,)
+
+
+def test_a_setting_that_did_not_exist_when_a_run_was_made_tells_nothing_apart():
+    old, new = flat(50.0, seed=0), flat(60.0, seed=1, leaves={"replay.precision": "auto"})
+    assert [(cell.variant, len(cell.runs)) for cell in results(old, new).cells] == [("ARB", 2)]
+    other = flat(60.0, seed=1, leaves={"replay.precision": "float32"})
+    assert len(results(old, new, other).cells) == 2 + 1

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 import jax
@@ -134,8 +135,33 @@ def bfloat16_works() -> bool:
         return False
 
 
-def with_precision(tree: Params, precision: Precision) -> Params:
-    """The same networks and optimisers, with products between hidden layers in this precision."""
+@cache
+def bfloat16_is_fast() -> bool:
+    """Whether the processor multiplies in bfloat16 by itself; where it does not, float32 is faster.
+
+    A look at what the system says of the processor, not a measurement: a machine gives the same answer every time.
+    """
+    if jax.default_backend() != "cpu":
+        return bfloat16_works()
+    try:
+        said = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    flags = next((line for line in said.splitlines() if line.lower().startswith(("flags", "features"))), "").split()
+    return not _NATIVE.isdisjoint(flags) and bfloat16_works()
+
+
+_NATIVE = {"avx512_bf16", "amx_bf16", "bf16"}
+"""What processors call it: x86 of two kinds, and ARM."""
+
+
+def with_precision(tree: Params, precision: Precision | Literal["auto"]) -> Params:
+    """The same networks and optimisers, with products between hidden layers in this precision.
+
+    "auto" is bfloat16 where `bfloat16_is_fast`, else float32.
+    """
+    if precision == "auto":
+        precision = "bfloat16" if bfloat16_is_fast() else "float32"
     if precision == "bfloat16" and not bfloat16_works():
         raise DataError("this machine cannot multiply in bfloat16: use settings.precision=float32")
 

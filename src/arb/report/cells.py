@@ -239,8 +239,9 @@ def _telling_leaves(runs: Sequence[Record]) -> dict[tuple[str, str], list[str]]:
 
 
 def _differing(runs: Sequence[Record]) -> set[str]:
+    """The settings in which runs differ; one that did not exist when a run was made has its default there."""
     leaves = set().union(*(run.config for run in runs)) - {"seed", "task"}
-    return {leaf for leaf in leaves if len({spelt(run.config.get(leaf)) for run in runs}) > 1}
+    return {leaf for leaf in leaves if len({spelt(run.config[leaf]) for run in runs if leaf in run.config}) > 1}
 
 
 def _parts(runs: Iterable[Record], leaves: Iterable[str]) -> set[tuple[str, ...]]:

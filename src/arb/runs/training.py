@@ -103,6 +103,7 @@ class Training:
             key_of(self.config.seed, "online"),
             self.config.schedule,
             getattr(self.config.replay, "likelihood", "standard"),
+            getattr(self.config.replay, "precision", "auto"),
             state.step,
             self.clock,
             self._pause,
