@@ -66,8 +66,6 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self._refuse_other_kind(*args, **kwargs)
         super().__init__(*args, **kwargs)
         self.n_steps, self.gamma = whole_number("n_steps", n_steps), gamma
-        if self.n_steps > 1 and "discounts" not in buffers.ReplayBufferSamples._fields:
-            raise DataError("n_steps above 1 needs Stable-Baselines3 2.7 or newer, which has discounts in its batches")
         if self.optimize_memory_usage:
             raise DataError(
                 "optimize_memory_usage=True does not work with arb's buffer, which may draw any row, also the oldest, "
