@@ -164,6 +164,8 @@ def test_a_misspelt_likelihood_is_refused(name):
         (PEXConfig, {"policy_actions": "both"}, "policy_actions of PEXConfig must be 'composite' or 'buffer'"),
         (PEXConfig, {"scored": None}, "scored of PEXConfig must be 'new' or 'mixture', not None"),
         (FamO2OConfig, {"actions": 3}, "actions of FamO2OConfig must be 'continuous' or 'discrete', not 3"),
+        (CalQLConfig, {"precision": "half"}, "precision of CalQLConfig must be 'float32' or 'bfloat16', not 'half'"),
+        (SACConfig, {"precision": "half"}, "precision of SACConfig must be 'float32' or 'bfloat16', not 'half'"),
     ],
 )
 def test_a_misspelt_choice_is_refused(config, settings, message):
