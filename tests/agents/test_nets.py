@@ -65,6 +65,12 @@ def test_initialisers_have_the_scale_they_promise():
     assert not bias.any()
 
 
+def test_a_fresh_layer_normalisation_changes_neither_scale_nor_place():
+    net = MLP.create(jax.random.key(0), (3, 8, 5, 1), layer_norm=True)
+    assert [(scale.tolist(), shift.tolist()) for scale, shift in net.norms] == [([1] * n, [0] * n) for n in (8, 5)]
+    assert MLP.create(jax.random.key(0), (3, 8, 1)).norms == ()
+
+
 def test_the_first_adam_step_has_the_length_of_the_learning_rate():
     params = jnp.array([1.0, -2.0])
     moved, state, value, _ = descend(lambda p: (jnp.sum(p**2), None), params, adam(params), 0.1)
