@@ -100,7 +100,7 @@ def tables(folder):
 
 
 def test_a_second_process_in_the_folder_is_refused_in_one_line(place):
-    with locked(place / "busy" / ".lock", ""), pytest.raises(DataError, match="another process is at work on the run"):
+    with locked(place / "busy" / ".lock", ""), pytest.raises(DataError, match="another process is working on the run"):
         run(config_of(place), place / "busy")
     assert not (place / "busy" / "config.json").exists()
 
