@@ -49,6 +49,7 @@ def test_the_losses_of_an_update_worked_from_its_formulas(layer_norm):
     assert {k: float(v) for k, v in metrics.items()} == pytest.approx({k: float(v) for k, v in expected.items()}, 1e-4)
     halfway = jax.tree.map(lambda start, moved: 0.75 * start + 0.25 * moved, agent.target, after.q)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), after.target, halfway)
+    assert [int(state.count) for state in (after.q_adam, after.policy_adam, after.alpha_adam)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(("entropy", "falls"), [(None, True), (-9.0, True), (9.0, False)])
