@@ -1,5 +1,7 @@
 """Gymnasium's three ways to reset: with real vector environments, every stored step is a step."""
 
+from typing import ClassVar
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -143,7 +145,19 @@ def test_the_mode_is_read_from_whatever_tells_it():
     with pytest.raises(DataError, match=r"autoreset must be 'next_step' or .*did you mean 'same_step'"):
         autoreset_mode("samestep")
     with pytest.raises(DataError, match="its metadata has no 'autoreset_mode'"):
-        autoreset_mode(gym.Env())
+        autoreset_mode(Silent())
+
+
+def test_a_mode_in_metadata_that_others_share_does_not_count():
+    envs = vector("same_step")
+    envs.metadata["autoreset_mode"] = MODES["next_step"]  # as another one of its class did in Gymnasium 1.1
+    assert autoreset_mode(envs) == "same_step"
+
+
+class Silent(gym.Env):
+    """Says nothing about resets, whatever other classes say."""
+
+    metadata: ClassVar[dict] = {}
 
 
 def test_dicts_get_their_final_observations_too():
