@@ -32,8 +32,9 @@ def record(env: Any, actor: Actor, rows: int, seed: Iterable[int], tell: Tell = 
         chosen = partial(lambda chance, obs: actor(obs, chance), np.random.default_rng(act))
         steps = episode(env, chosen, int(reset.generate_state(1)[0]))
         episodes.append(columns_of(list(steps)))
-        recorded += len(episodes[-1]["rewards"])
-        tell(min(recorded, rows))
+        before, recorded = recorded, recorded + len(episodes[-1]["rewards"])
+        if recorded // 1000 > before // 1000:
+            tell(min(recorded, rows))
     return joined(episodes)
 
 
