@@ -17,7 +17,7 @@ import argparse
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import gymnasium
 import jax
@@ -59,7 +59,12 @@ def dataset(rows: int) -> dict[str, np.ndarray]:
 
 
 def ours(
-    data: dict[str, np.ndarray], sampler: Sampler, cycles: int, size: Cycle, ahead: bool = False
+    data: dict[str, np.ndarray],
+    sampler: Sampler,
+    cycles: int,
+    size: Cycle,
+    ahead: bool = False,
+    precision: Literal["auto", "float32"] = "auto",
 ) -> Callable[[], Parts]:
     """A function that runs one cycle and returns the seconds of each part; `ahead` scores while it collects."""
     buffer = ReplayBuffer(len(data["rewards"]) + cycles * size.steps, sampler, seed=0)
@@ -70,7 +75,9 @@ def ours(
     def cycle() -> Parts:
         nonlocal agent
         marks = [time.perf_counter()]
-        with buffer.refresh_ahead(partial(scores, agent), chunk=ROWS_PER_CALL, background=ahead) as refresh:
+        with buffer.refresh_ahead(
+            partial(scores, agent, precision=precision), chunk=ROWS_PER_CALL, background=ahead
+        ) as refresh:
             collector.collect(on_host(agent.actor), buffer, size.steps)
             marks.append(time.perf_counter())
             refresh.finish()
@@ -160,6 +167,7 @@ def main() -> None:
         variants = {
             "the release's way": release(data, size),
             "naive": ours(data, Uniform(), turns, size),
+            "ARB, scored in float32": ours(data, OnPolicy(0.5), turns, size, precision="float32"),
             "ARB": ours(data, OnPolicy(0.5), turns, size),
             "ARB auto": ours(data, OnPolicy("auto"), turns, size),
             "ARB, scored while collecting": ours(data, OnPolicy(0.5), turns, size, ahead=True),
