@@ -61,6 +61,8 @@ class Campaign:
     tasks: tuple[str, ...] = SETS
     agents: tuple[str, ...] = ("iql",)
     settings: Settings = field(default_factory=lambda: LONG)
+    place: str = "."
+    """Folder of the archive, below that of the others; the results page takes none from there."""
 
     def cells(self, seeds: Sequence[int]) -> Iterator[tuple[str, str, Config]]:
         """Set, folder below the campaign's, and configuration of every run, in the order in which they are done."""
@@ -135,6 +137,7 @@ CAMPAIGNS = {
         {"cloning": ("naive", {"settings.temperature": 0.0}), "iql": ("naive", {})},
         tuple(SUITE),
         settings={**LONG, "schedule.online": 1},
+        place="offline",
     ),
     "precision": Campaign(
         "IQL with float32 and with bfloat16 products",
@@ -178,7 +181,7 @@ def main() -> None:
     campaign, out = CAMPAIGNS[chosen.campaign], chosen.out / chosen.campaign
     cells = list(campaign.quick().cells(seeds[:1]) if chosen.quick else campaign.cells(seeds))
     cells = [cell for cell in cells if chosen.task in (None, cell[0]) and chosen.agent in (None, cell[2].agent)]
-    archive = chosen.results / f"{chosen.campaign}.jsonl"
+    archive = chosen.results / campaign.place / f"{chosen.campaign}.jsonl"
     for number, (task, folder, config) in enumerate(cells):
         scores = run(config, out / folder, cache=chosen.out / "pretrained")
         print(f"{number + 1:>4} of {len(cells)}  {folder}  {scores.pretrained:.1f} -> {scores.last:.1f}", flush=True)

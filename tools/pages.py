@@ -256,7 +256,7 @@ def filled(page: str, name: str, content: str) -> str:
     return f"{before}{begin}{content}\n{end}{after}"
 
 
-REFERENCE = ROOT / "results" / "reference.jsonl"
+REFERENCE = ROOT / "results" / "offline" / "reference.jsonl"
 LAST = 5
 """Evaluations whose mean is a reference score: single ones swing."""
 
