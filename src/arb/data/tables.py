@@ -63,7 +63,9 @@ def _numbers(path: Path) -> Array:
     def read(**more: Any) -> Array:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a table without rows, which is refused later
-            return np.loadtxt(path, np.float64, delimiter=",", skiprows=1, ndmin=2, comments=None, **more)
+            return np.loadtxt(  # with an encoding, as converters get bytes without one before NumPy 2
+                path, np.float64, delimiter=",", skiprows=1, ndmin=2, comments=None, encoding="utf-8", **more
+            )
 
     try:
         return read()
