@@ -144,6 +144,22 @@ def test_a_state_of_another_strategy_is_refused():
         rows.restore(*Rows(5, OnPolicy()).state())
 
 
+def test_a_refresh_is_due_at_first_and_every_so_many_rows_also_after_restoring():
+    rows = Rows(8, OnPolicy("auto"), seed=0)
+    rows.extend([2, 2])
+    assert rows.is_due(100)
+    rows.refresh(lambda chosen: np.zeros(4)[chosen])
+    rows.append([0])
+    again = Rows(8, OnPolicy("auto"), seed=0)
+    again.restore(*rows.state())
+    for one in (rows, again):
+        assert (one.is_due(2), one.is_due(1)) == (False, True)
+    header, parts = rows.state()
+    with pytest.raises(DataError, match="refreshed at 'x', which is not a number of rows"):
+        again.restore(header | {"refreshed_at": "x"}, parts)
+    assert not again.is_due(2)
+
+
 @pytest.mark.parametrize("call", [lambda r: r.draw(3), lambda r: r.refresh(lambda x: x), lambda r: r.stats()])
 def test_empty_rows_say_so(call):
     with pytest.raises(DataError, match="an empty buffer cannot be"):

@@ -75,8 +75,8 @@ class Intake:
         """Take a step that is like those before it: finite float vectors that fit, going on from the last one.
 
         This is `add` for the usual case. It refuses nothing: whatever is in any way unusual is left alone, False is
-        returned, and the caller goes through `check_steps` and `add`, which say what is wrong with it. For one step of
-        Hopper it takes a tenth of their time (benchmarks/adding.py).
+        returned, and the caller goes through `check_steps` and `add`, which say what is wrong with it and take several
+        times as long.
         """
         columns = self.storage.vectors
         if columns is None or type(terminated) not in _FLAGS or type(truncated) not in _FLAGS or env in self.ended:

@@ -243,13 +243,18 @@ class Rows:
         refuse_altered(header, parts, "sum", ("sampler", "stream", "draws_since_refresh"), ("ledger", "sampler"))
         if header["sampler"] != repr(self.sampler):
             raise DataError(f"what was saved has the sampler {header['sampler']}, this one has {self.sampler!r}")
+        refreshed_at = header.get("refreshed_at")
+        if not (refreshed_at is None or type(refreshed_at) is int):
+            raise DataError(
+                f"what was saved says that it was refreshed at {refreshed_at!r}, which is not a number of rows"
+            )
         with self.lock:
             ledger = Ledger.from_state(self.ledger.capacity, parts["ledger"])
             vars(self.ledger).update(vars(ledger))
             self.sampler.restore(parts.get("sampler", {}))
             self.draws.bit_generator.state = header["stream"]
             self._steps_since_refresh, self._draws_since_refresh = 0, header["draws_since_refresh"]
-            self.refreshed_at = header.get("refreshed_at")
+            self.refreshed_at = refreshed_at
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "lock"}

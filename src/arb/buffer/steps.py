@@ -110,7 +110,7 @@ def autoreset_mode(said: Any) -> str | None:
     if said is None:
         return None
     if hasattr(said, "metadata"):
-        # Before 1.3, Gymnasium's vector environments of one class share their metadata: the last one made has its way.
+        # In Gymnasium 1.2, vector environments of one class share their metadata: the last one made has its way.
         said = getattr(said, "autoreset_mode", None) or (said.metadata or {}).get("autoreset_mode")
         if said is None:
             raise DataError(
