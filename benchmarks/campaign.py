@@ -149,6 +149,7 @@ CAMPAIGNS = {
             "bfloat16": ("arb_auto", {"settings.precision": "bfloat16"}),
         },
         ("suite:hopper-mixed", "suite:hopper-medium-expert"),
+        place="speed",
     ),
     "volume": Campaign(
         "updates per step",
