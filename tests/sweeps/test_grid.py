@@ -155,7 +155,7 @@ def test_lists_and_ranges_of_the_command_line():
         (["--seed", "3-1"], "'3-1' is not a seed"),
         (["--seed", "x"], "'x' is not a seed"),
         (["replay.temprature=1,2"], "no setting 'replay.temprature' (did you mean 'temperature'?)"),
-        (["replay.clip=-12,7"], "replay.clip must be tuple[float, float], not -12"),
+        (["replay.clip=-12,7"], "replay.clip must be float values, 2 of them with a comma between, not -12"),
         (["replay.clip=(-12,7"], "is not a list"),
         (
             ["--strategy", "naive", "replay.temperature=1,2"],

@@ -95,6 +95,12 @@ SENSIBLE: dict[str, tuple[Callable[[Any], bool], str]] = {
     "replay.offline_share": (lambda v: 0 <= v <= 1, "from 0 to 1"),
     "settings.discount": (lambda v: 0 <= v < 1, "from 0 to below 1"),
     "settings.learning_rate": _POSITIVE,
+    "settings.expectile": (lambda v: 0 < v < 1, "between 0 and 1"),
+    "settings.target_rate": (lambda v: 0 < v <= 1, "greater than 0 and at most 1"),
+    **dict.fromkeys(
+        ("settings.hidden", "settings.policy_hidden", "settings.critic_hidden"),
+        (lambda v: min(v, default=0) >= 1, "the units of each hidden layer, at least 1"),
+    ),
 }
 RETIRED = [("replay.budget", None)]
 """Settings that earlier versions wrote, at the value at which they changed nothing."""

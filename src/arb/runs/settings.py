@@ -94,4 +94,8 @@ def _spelt(wanted: Any) -> str:
         return " or ".join(map(_spelt, get_args(wanted)))
     if get_origin(wanted) is Literal:
         return " or ".join(repr(part) for part in get_args(wanted))
+    if get_origin(wanted) is tuple:
+        kinds = get_args(wanted)
+        number = "a comma after each" if kinds[-1] is Ellipsis else f"{len(kinds)} of them with a comma between"
+        return f"{_spelt(kinds[0])} values, {number}"
     return str(wanted.__name__) if isinstance(wanted, type) and not get_args(wanted) else str(wanted)
