@@ -117,6 +117,14 @@ def test_the_fewest_settings_are_named():
     assert "ARB λ=2 settings.expectile=0.9" in variants(one, other, third)
 
 
+def test_of_several_settings_the_unusual_ones_are_named():
+    settings = [{"replay.likelihood": likelihood, "replay.clip": [low, 7.0]}
+                for likelihood in ("standard", "density") for low in (-12.0, -7.0)]  # fmt: skip
+    found = results(*(flat(1.0, leaves=leaves) for leaves in settings))
+    names = ["ARB", "ARB likelihood=density", "ARB clip=[-7,7]", "ARB clip=[-7,7] likelihood=density"]
+    assert sorted(found.variants()) == sorted(names)
+
+
 def test_only_what_differs_within_a_task_counts():
     hot = flat(1.0, task="hopper-medium-v2", leaves={"replay.temperature": 2.0})
     cold = flat(1.0, task="walker2d-medium-v2", leaves={"replay.temperature": 0.5})

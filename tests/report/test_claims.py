@@ -100,6 +100,12 @@ def test_the_upper_bound_of_the_clip_is_varied_alone():
     runs = [flat(score, leaves={"replay.clip": clip}) for score, clip in
             ((50.0, [-12.0, 7.0]), (44.0, [-12.0, 2.0]), (10.0, [-9.0, 7.0]))]  # fmt: skip
     assert differences(says, *runs) == {"iql hopper-medium-v2": [6.0]}
+    runs = [flat(score, leaves={"replay.clip": [-12.0, high], "replay.likelihood": likelihood}) for
+            score, high, likelihood in ((50.0, 7.0, "standard"), (44.0, 2.0, "standard"), (50.0, 7.0, "density"),
+                                        (53.0, 2.0, "density"))]  # fmt: skip
+    assert differences(says, *runs) == {"iql hopper-medium-v2": [6.0]}
+    density = "It matters if the likelihood is the density of the action"
+    assert differences(density, *runs) == {"iql hopper-medium-v2": [-3.0]}
 
 
 def test_a_bound_that_changes_nothing_contradicts_the_claim():

@@ -9,7 +9,7 @@ import pytest
 from arb import cli
 from arb.errors import DataError
 from arb.paper.claims import CLAIMS, verdicts
-from arb.paper.results import Campaign, answer, losses, temperatures, write_results
+from arb.paper.results import Campaign, answer, by_quality, losses, temperatures, write_results
 from arb.report.archive import pack
 from arb.report.cells import gather
 from arb.report.runs import read_runs
@@ -59,7 +59,7 @@ def test_the_page_begins_with_question_and_answer_and_has_its_parts(page):
     assert text.index("**Question.**") < text.index("**Answer.**") < text.index("## The paper's claims")
     heads = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert heads == [
-        "The paper's claims", "Where ARB loses", "What the temperature does", "Archive `heat`", "Archive `main`",
+        "The paper's claims", "Where ARB loses", "What the temperature does", "Archive `main`", "Archive `heat`",
         "Protocol", "Raw data", "Commands",
     ]  # fmt: skip
     assert "26 finished runs on 3 tasks in 2 archives" in text
@@ -109,12 +109,29 @@ def test_losses_are_named_worst_first(tmp_path):
     assert "**-10.0" in rows[0]
     assert "walker2d-medium-v2" in rows[1]
     assert "**" not in rows[1]
+    again = losses([campaign(tmp_path), campaign(tmp_path, "again")])
+    assert again == losses([campaign(tmp_path)])  # runs of another archive that are the same are named once
     write_pairs(tmp_path / "won", [3.0, 4.0, 5.0])
     assert losses([campaign(tmp_path / "won")]) == "Nowhere in these runs."
     write_pairs(tmp_path / "other", [-9.0, -9.0], **{"replay.temperature": 7.0})
     assert losses([campaign(tmp_path / "other")]) == "Nowhere in these runs."  # nobody recommends that temperature
     (tmp_path / "empty").mkdir()
     assert losses([campaign(tmp_path / "empty")]) == "Nothing has been compared yet."
+
+
+def test_differences_by_quality_of_the_data(tmp_path):
+    write_pairs(tmp_path / "a", [9.0, 10.0, 11.0], task="hopper-random-v2")
+    write_pairs(tmp_path / "b", [29.0, 30.0, 31.0], task="walker2d-random-v2")
+    write_pairs(tmp_path / "c", [-9.0, 10.0, 11.0], task="hopper-medium-expert-v2")
+    assert by_quality([campaign(tmp_path)]) == []  # one robot of medium-expert
+    write_pairs(tmp_path / "d", [-2.0, 1.0, 1.0], task="walker2d-medium-expert-v2")
+    write_pairs(tmp_path / "e", [1.0, 1.0], task="antmaze-umaze-v2")
+    (text,) = by_quality([campaign(tmp_path / "a"), campaign(tmp_path)])
+    rows = [line for line in text.splitlines() if line.startswith("|")][2:]
+    assert [row.split(" | ")[0] for row in rows] == ["| medium-expert-v2", "| random-v2"]
+    assert "2.0" in rows[0]  # the mean of 4 and 0
+    assert "**20.0" in rows[1]
+    assert "(6)" in rows[1]
 
 
 def test_temperatures_show_what_was_set_or_solved(tmp_path):

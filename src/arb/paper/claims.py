@@ -77,7 +77,10 @@ def _of_arb(results: Results) -> list[Record]:
 
 
 def _varied(
-    leaf: str, holds: Callable[[Any, Any], bool], number: Callable[[Record], float | None]
+    leaf: str,
+    holds: Callable[[Any, Any], bool],
+    number: Callable[[Record], float | None],
+    likelihood: str = "standard",
 ) -> Callable[[Sequence[Results]], Found]:
     """Runs of ARB that differ in one setting: the number of the one minus that of the other, where the order holds."""
 
@@ -85,6 +88,8 @@ def _varied(
         for results in everything:
             same: dict[str, list[Record]] = {}
             for run in _of_arb(results):
+                if run.config.get("replay.likelihood", "standard") != likelihood:
+                    continue
                 rest = {name: value for name, value in run.config.items() if name != leaf}
                 same.setdefault(json.dumps([rest, run.data.get("sha256")], sort_keys=True), []).append(run)
             for alike in same.values():
@@ -156,6 +161,10 @@ CLAIMS: tuple[Claim, ...] = (
         _varied("replay.temperature", _lower, lambda run: _share(run, 0.1)),
     ),
     Claim("The upper clipping bound matters", POINTS, _varied("replay.clip", _upper_bound, _area), True),
+    Claim(
+        "It matters if the likelihood is the density of the action", POINTS,
+        _varied("replay.clip", _upper_bound, _area, "density"), True,
+    ),
 )  # fmt: skip
 
 

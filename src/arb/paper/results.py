@@ -16,7 +16,7 @@ from arb.errors import DataError
 from arb.paper.claims import by_default, verdicts
 from arb.progress import count, counts
 from arb.report import paired
-from arb.report.baseline import Comparison, comparisons, paired_tables
+from arb.report.baseline import Comparison, comparisons, grouped_table, paired_tables
 from arb.report.cells import Results, Seeds, gather
 from arb.report.comparison import episodes_of, score_table, steps_of
 from arb.report.drawing import drawing, themed
@@ -28,6 +28,7 @@ from arb.report.record import Record
 from arb.report.runs import ARCHIVE, Records, read_archive
 from arb.report.tables import Entry, Table, estimated
 from arb.strategies import strategy_label
+from arb.tasks import family_of
 
 NOTES = "notes.md"
 OURS = ("arb", "arb_auto")
@@ -68,6 +69,7 @@ def write_results(folder: Path, page: Path) -> tuple[Path, ...]:
     if not archives:
         raise DataError(f"there is no archive (*{ARCHIVE}) in {folder}: `arb report --pack RUNS` makes one")
     campaigns = [Campaign(path.stem, gather(Records((path,), tuple(read_archive(path))))) for path in archives]
+    campaigns.sort(key=lambda campaign: -len({run.task for run in campaign.runs}))
     notes = folder / NOTES
     text, figures = results_page(campaigns, notes.read_text() if notes.is_file() else "", page.stem)
     return write_files(page.parent, {**figures, page.name: text.encode()})
@@ -83,6 +85,7 @@ def results_page(campaigns: Sequence[Campaign], notes: str, stem: str) -> tuple[
         "online, and when?",
         "**Answer.** " + answer(campaigns),
         _scope(campaigns),
+        *by_quality(campaigns),
         "## The paper's claims\n\n" + _plain(verdicts([campaign.results for campaign in campaigns])),
         "## Where ARB loses\n\n" + losses(campaigns),
         "## What the temperature does\n\n" + _plain(temperatures(campaigns)),
@@ -132,6 +135,20 @@ def answer(campaigns: Sequence[Campaign]) -> str:
     return " ".join(sentences)
 
 
+def by_quality(campaigns: Sequence[Campaign]) -> list[str]:
+    """Differences to naive replay by quality of the data, of the first archive that has several robots of each."""
+    for name, results in campaigns:
+        for agent in results.agents():
+            qualities: dict[str, list[str]] = {}
+            for task in (task for task in results.tasks(agent) if family_of(task).name == "locomotion"):
+                qualities.setdefault(task.rpartition(":")[2].partition("-")[2], []).append(task)
+            found = [one for one in comparisons(results, "naive") if one.agent == agent and one.normalised]
+            if found and min(map(len, qualities.values()), default=0) > 1:
+                table = grouped_table(found, qualities, "data", "", "quality")
+                return [f"## By quality of the data\n\n{agent_label(agent)}, archive `{name}`:\n\n{_plain(table)}"]
+    return []
+
+
 def _by_default(one: Comparison) -> bool:
     return all(by_default(run) for task in one.normalised for run, _ in one.pairs[task])
 
@@ -139,11 +156,14 @@ def _by_default(one: Comparison) -> bool:
 def losses(campaigns: Sequence[Campaign]) -> str:
     """The tasks on which ARB by default is below naive or parallel replay, and whether that may be chance."""
     rows: list[tuple[float, tuple[tuple[str, ...], tuple[Entry, ...]]]] = []
+    seen = set()  # runs may be in several archives
     for baseline in ("naive", "parallel"):
         for campaign, one in _found(campaigns, baseline):
             for task, values in one.differences().items() if _by_default(one) else ():
                 found = paired.t_interval([values])
-                if found.value < 0.0:
+                same = (baseline, one.agent, one.strategy, task, *values)
+                if found.value < 0.0 and same not in seen:
+                    seen.add(same)
                     sure = found.high is not None and found.high < 0.0
                     labels = (campaign.name, agent_label(one.agent), task, one.variant, strategy_label(baseline))
                     rows.append((found.value, (labels, (estimated(found, best=sure, n=len(values)),))))

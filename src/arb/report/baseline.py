@@ -138,29 +138,42 @@ def _notes(base: str, comparisons: int) -> tuple[str, ...]:
     )
 
 
-def task_table(found: Sequence[Comparison], agent: str, name: str) -> Table:
-    """Rows are tasks, columns variants: the difference of the area, and whether it stands after correction."""
-    tasks = sorted({task for one in found for task in one.pairs})
-    values = {(task, i): one.differences().get(task) for task in tasks for i, one in enumerate(found)}
-    corrected = paired.holm({key: paired.p_value([v]) for key, v in values.items() if v is not None})
+def grouped_table(
+    found: Sequence[Comparison], groups: Mapping[str, Sequence[str]], corner: str, title: str, name: str
+) -> Table:
+    """Rows are groups of tasks, columns variants: the difference of the area, and whether it stands after correction.
+
+    Args:
+        found: at least one comparison, all with one baseline.
+        groups: the tasks of each row.
+        corner: what the rows are.
+        title: of the table.
+        name: of its files.
+    """
+    values = {(group, i): one.over(tasks) for group, tasks in groups.items() for i, one in enumerate(found)}
+    corrected = paired.holm({key: paired.p_value(some) for key, some in values.items() if some})
     rows = []
-    for task in tasks:
+    for group in groups:
         entries = []
         for i in range(len(found)):
-            some = values[task, i]
-            p = corrected.get((task, i))
-            marked = p is not None and p < LEVEL
-            entries.append(Entry() if some is None else estimated(paired.t_interval([some]), best=marked, n=len(some)))
-        rows.append(((task,), tuple(entries)))
-    base = strategy_label(found[0].baseline)
-    title = f"{agent_label(agent)}: paired difference in area to {base}, task by task"
+            some, p = values[group, i], corrected.get((group, i))
+            marked, pairs = p is not None and p < LEVEL, sum(map(len, some))
+            entries.append(estimated(paired.t_interval(some), best=marked, n=pairs) if some else Entry())
+        rows.append(((group,), tuple(entries)))
+    base, order = strategy_label(found[0].baseline), ", then over tasks" if max(map(len, groups.values())) > 1 else ""
     notes = (
-        f"A run minus the run of {base} with the same seed and pre-trained agent: mean over seeds, Student's "
+        f"A run minus the run of {base} with the same seed and pre-trained agent: mean over seeds{order}, Student's "
         f"{CONFIDENCE:.0%} interval, number of pairs.",
         f"Marked differences remain after correction for all {len(corrected)} comparisons of this table (Holm).",
     )
-    columns = tuple(one.variant for one in found)
-    return Table(name, title, ("task",), columns, tuple(rows), notes, MARKED)
+    return Table(name, title, (corner,), tuple(one.variant for one in found), tuple(rows), notes, MARKED)
+
+
+def task_table(found: Sequence[Comparison], agent: str, name: str) -> Table:
+    """Rows are tasks, columns variants."""
+    tasks = sorted({task for one in found for task in one.pairs})
+    title = f"{agent_label(agent)}: paired difference in area to {strategy_label(found[0].baseline)}, task by task"
+    return grouped_table(found, {task: (task,) for task in tasks}, "task", title, name)
 
 
 def paired_tables(results: Results) -> list[Table]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ _SHORT = {
     "replay.likelihood": "likelihood",
     "schedule.online": "online",
     "schedule.pretrain": "pretrain",
+    "schedule.updates": "updates",
 }
 """How settings are named in a label; these also come first when runs must be told apart."""
 
@@ -249,9 +250,12 @@ def _parts(runs: Iterable[Record], leaves: Iterable[str]) -> set[tuple[str, ...]
 
 
 def label(run: Record, leaves: Sequence[str]) -> str:
-    """A variant's name: the strategy, and the settings that tell it from its like."""
-    name = strategy_label(run.strategy)
-    return " ".join([name, *(f"{_SHORT.get(leaf, leaf)}={spelt(run.config.get(leaf))}" for leaf in leaves)])
+    """A variant's name: the strategy, and the settings that tell it from its like; of several, the unusual ones."""
+    row = STRATEGIES.get(run.strategy)
+    usual = asdict(row.settings(**row.defaults)) if row and len(leaves) > 1 else {}
+    told = {leaf: spelt(run.config.get(leaf)) for leaf in leaves}
+    unusual = (leaf for leaf in leaves if told[leaf] != spelt(usual.get(leaf.removeprefix("replay."), usual)))
+    return " ".join([strategy_label(run.strategy), *(f"{_SHORT.get(leaf, leaf)}={told[leaf]}" for leaf in unusual)])
 
 
 def spelt(value: Any) -> str:
