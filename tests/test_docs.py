@@ -29,13 +29,14 @@ def examples() -> list[tuple[str, str]]:
 def leave_policies(folder: Path) -> None:
     """What a finished run leaves for whoever only plays its policies."""
     from arb.policy.actors import Gaussian
-    from arb.policy.exported import FILES, export_policy
+    from arb.policy.exported import export_policy
     from arb.policy.networks import MLP
+    from arb.runfolder import POLICIES
 
     net = MLP((np.ones((3, 1), np.float32),), (np.zeros(1, np.float32),))
     scaling = types.SimpleNamespace(mean=None, std=None)
     actions = types.SimpleNamespace(discrete=False, middle=np.zeros(1, np.float32), half=np.ones(1, np.float32))
-    for which in FILES:
+    for which in POLICIES:
         export_policy(Gaussian(net, np.zeros(1, np.float32)), scaling, actions, folder, which)
 
 

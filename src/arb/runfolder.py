@@ -21,7 +21,9 @@ from arb.files import GrowingTable, read_json
 Floats = NDArray[np.float64]
 PHASES = ("pretrain", "online")
 POLICIES = {"last": "policy.npz", "best": "best.npz", "pretrained": "pretrained.npz"}
-"""The policies that a finished run holds in its folder `policy`; `best` was chosen on the run's own evaluations."""
+"""The policies that a finished run holds: after the last update, at its best evaluation, before fine-tuning."""
+PLAN = "plan.json"
+"""What a sweep does, in the folder above those of its runs."""
 _LARGEST = 2**53
 _NAME = re.compile(r"[^\W\d]\w*(\.\w+)*(:[^\W\d]\w*(\.\w+)*)?")
 _ENV = re.compile(r"(?!.*\.\.)[\w.:-]+(/[\w.:-]+)*")
@@ -140,6 +142,8 @@ class RunFolder:
         self.machine_file = self.path / "machine.json"
         self.picture_file = self.path / "curve.png"
         self.checkpoints = self.path / "checkpoint"
+        self.policies = self.path / "policy"
+        self.tensorboard = self.path / "tensorboard"
         self.last_good = self.path / "last-good.safetensors"
         self.done_mark = self.path / "DONE"
         self.failure_mark = self.path / "FAILED"
@@ -163,7 +167,7 @@ class RunFolder:
 
     def policy(self, which: str = "last") -> Path:
         """The file of an exported policy: `last`, `best` or `pretrained`."""
-        return self.path / "policy" / POLICIES[which]
+        return self.policies / POLICIES[which]
 
     def description(self) -> Description:
         """What config.json says."""

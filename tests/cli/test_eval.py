@@ -26,7 +26,7 @@ from arb.cli.eval import main, table
 from arb.cli.film import drawing, pace
 from arb.envs.rollout import play
 from arb.files import GrowingTable, write_npz
-from arb.policy import FILES, export_policy, load_policy
+from arb.policy import export_policy, load_policy
 from arb.runfolder import RunFolder
 from arb.runs.config import configure
 from arb.runs.problem import Problem, describe_run
@@ -152,7 +152,7 @@ def test_the_policy_is_chosen(finished: Path, tmp_path: Path, capsys: pytest.Cap
     shutil.copytree(finished, folder)
     with pytest.raises(DataError, match="has no best policy"):
         main([str(folder), "--policy", "best"])
-    arrays = dict(np.load(folder / FILES["last"]))
+    arrays = dict(np.load(RunFolder(folder).policy()))
     arrays["net.biases.1"] = arrays["net.biases.1"] + 9.0  # always pushes one way
     write_npz(RunFolder(folder).policy("best"), arrays)
     said = {}
@@ -193,8 +193,8 @@ def line_run(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     folder = tmp_path / "run"
-    (folder / FILES["last"].parent).mkdir(parents=True)
-    (folder / FILES["last"]).write_bytes((finished / FILES["last"]).read_bytes())
+    RunFolder(folder).policies.mkdir(parents=True)
+    RunFolder(folder).policy().write_bytes(RunFolder(finished).policy().read_bytes())
     described = json.loads((finished / "config.json").read_text()) | {"env": "tiny_line:Line-v0"}
     (folder / "config.json").write_text(json.dumps(described))
     importlib.invalidate_caches()
@@ -302,7 +302,7 @@ def test_mistakes_are_answered_in_one_line(line_run: Path, tmp_path: Path, capsy
     with pytest.raises(DataError, match=r"config.json"):
         main([str(line_run)])
     (line_run / "config.json").write_text(json.dumps(described))
-    (line_run / FILES["last"]).unlink()
+    RunFolder(line_run).policy().unlink()
     with pytest.raises(DataError, match="holds no policy"):
         main([str(line_run)])
 

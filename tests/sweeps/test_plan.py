@@ -7,6 +7,7 @@ import pytest
 from arb import DataError
 from arb.files import locked
 from arb.runfolder import RunFolder
+from arb.runs.checkpoint import SHARED
 from arb.runs.config import RETIRED, flat
 from arb.sweeps import plan
 from arb.sweeps.grid import grid
@@ -58,7 +59,7 @@ def test_the_name_of_a_pretraining_is_remembered_while_it_is_there(tmp_path):
     assert plan.remembered(tmp_path, "group") is None
     plan.remember(tmp_path, "group", "kept")
     assert plan.remembered(tmp_path, "group") is None
-    (tmp_path / plan.CACHE / "kept").mkdir()
+    (tmp_path / SHARED / "kept").mkdir()
     assert plan.remembered(tmp_path, "group") == "kept"
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from arb.cli.options import add_subject, command, setting
 from arb.errors import DataError
 from arb.files import refuse_file
+from arb.runfolder import RunFolder
 from arb.runs.stopping import Interrupted, stoppable
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
@@ -108,7 +109,7 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
     if result.success is not None:
         print(f"success     {result.success:.0%} of the episodes of the last evaluation")
     print(f"{result.best_policy()} (`arb eval {folder} --policy best` evaluates it again)")
-    print(f"picture     {folder / 'curve.png'}")
+    print(f"picture     {RunFolder(folder).picture_file}")
 
 
 def listed(config: Config) -> list[str]:

@@ -18,11 +18,9 @@ from arb.errors import DataError
 from arb.files import write_npz
 from arb.policy.actors import Balance, Categorical, Family, Gaussian, Pair, TanhGaussian
 from arb.policy.networks import MLP, Twin
-from arb.runfolder import POLICIES
+from arb.runfolder import POLICIES, RunFolder
 
 Which = Literal["last", "best", "pretrained"]
-FILES: Mapping[str, Path] = {which: Path("policy", name) for which, name in POLICIES.items()}
-"""Where a run folder holds its policies: after the last update, at the best evaluation, before fine-tuning."""
 FORMAT = 2
 LARGEST = 2**30
 """Bytes of arrays beyond which a file is not a policy: the largest here, PEX on AntMaze, has about two million."""
@@ -104,7 +102,7 @@ def export_policy(actor: Any, scaling: Any, actions: Any, folder: str | Path, wh
     if not actions.discrete:
         arrays |= {"middle": actions.middle, "half": actions.half}
     about = {"format": FORMAT, "obs_size": _obs_size(actor), "actor": described}
-    path = Path(folder) / FILES[which]
+    path = RunFolder(folder).policy(which)
     write_npz(path, {"about": np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays})
     return path
 
@@ -187,17 +185,18 @@ def _rebuilt(described: Any, arrays: Mapping[str, Arrays]) -> Any:
 
 
 def _located(folder: Path, which: Which) -> Path:
-    if which not in FILES:
-        raise DataError(f"there is no policy {which!r} in a run: choose {', '.join(FILES)}")
-    for path in (folder / FILES[which], folder / FILES[which].name, folder):
+    if which not in POLICIES:
+        raise DataError(f"there is no policy {which!r} in a run: choose {', '.join(POLICIES)}")
+    run = RunFolder(folder)
+    for path in (run.policy(which), folder / POLICIES[which], folder):
         if path.is_file():
             return path
     if not folder.exists():
         raise DataError(f"{folder}: no such folder; give the folder of a run")
-    if any((folder / file).is_file() or (folder / file.name).is_file() for file in FILES.values()):
+    if any(run.policy(one).is_file() or (folder / name).is_file() for one, name in POLICIES.items()):
         raise DataError(f"{folder} has no {which} policy; a run of an earlier version kept only the last one")
-    if (folder / "config.json").exists():
+    if run.config_file.exists():
         raise DataError(
             f"{folder} holds no policy yet, because its run is not finished: rerun `arb run` to continue it"
         )
-    raise DataError(f"{folder} holds no policy; a run folder has one in {FILES[which]}")
+    raise DataError(f"{folder} holds no policy; a run folder has one in {RunFolder('').policy(which)}")

@@ -9,11 +9,13 @@ from arb.errors import DataError
 from arb.files import read_json
 from arb.report.lines import from_line
 from arb.report.record import Record, described, from_folder, tame
-from arb.runfolder import RunFolder
+from arb.runfolder import PLAN, RunFolder
 
 MOST_LINE = 2**24
 """Bytes of a line of an archive."""
 ARCHIVE = ".jsonl"
+_RUN = RunFolder("")
+"""For the names of its files."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,9 @@ def read_runs(paths: Sequence[Path]) -> Records:
             continue
         if not path.is_dir():
             raise DataError(f"{path} is neither a folder of runs or sweeps nor an archive of runs (*{ARCHIVE})")
-        folders |= {file.parent for name in ("config.json", "FAILED") for file in _visible(path, name)}
+        folders |= {file.parent for mark in (_RUN.config_file, _RUN.failure_mark) for file in _visible(path, mark.name)}
         archives |= {file.resolve(): file for file in sorted(_visible(path, f"*{ARCHIVE}"))}
-        for plan in _visible(path, "plan.json"):
+        for plan in _visible(path, PLAN):
             try:
                 planned |= _planned(plan)
             except (OSError, ValueError, KeyError, TypeError) as problem:
@@ -95,7 +97,7 @@ def _visible(path: Path, name: str) -> Iterator[Path]:
     """Files of a name below a path; hidden folders hold caches and unfinished work, policies their own settings."""
     for file in path.rglob(name):
         inner = file.relative_to(path).parts[:-1]
-        hidden = any(part.startswith(".") or part in ("policy", "checkpoint") for part in inner)
+        hidden = any(part.startswith(".") or part in (_RUN.policies.name, _RUN.checkpoints.name) for part in inner)
         if not hidden and file.is_file():
             yield file
 

@@ -21,7 +21,10 @@ from arb.runs.config import deciding_leaves
 from arb.runs.machine import Logbook
 from arb.runs.problem import Problem, describe_run
 
-_SUMS = "sums.json"
+AGENT, BUFFER, STATE, _SUMS = "agent.safetensors", "buffer.npz", "state.json", "sums.json"
+"""The files of a checkpoint; a pre-training has the agent and the sums, and a run's tables beside them."""
+SHARED = ".pretrained"
+"""The folder of pre-trainings, beside those of the runs that share them."""
 
 
 # ---- folders that are whole ------------------------------------------------------------------------------------------
@@ -48,7 +51,7 @@ def intact(folder: Path) -> bool:
     """Whether the files of such a folder are as they were written."""
     try:
         sums = read_json(folder / _SUMS)
-        return "agent.safetensors" in sums and all(sha256_of(folder / name) == value for name, value in sums.items())
+        return AGENT in sums and all(sha256_of(folder / name) == value for name, value in sums.items())
     except (OSError, ValueError, TypeError, AttributeError):
         return False
 
@@ -100,9 +103,7 @@ class Pretrained:
         """
         if not self.there:
             return None
-        agent = load_agent(
-            self.folder / "agent.safetensors", self._problem.settings, agent_class(self._problem.config.agent)
-        )
+        agent = load_agent(self.folder / AGENT, self._problem.settings, agent_class(self._problem.config.agent))
         for name, table in tables.items():
             rows = [row for _, row in GrowingTable(self.folder / f"{name}.csv").rows()]
             more = {column: "nan" for column in columns if name == "metrics" and column not in (rows or [{}])[0]}
@@ -118,7 +119,7 @@ class Pretrained:
         _refuse_doubled(tables)
 
         def fill(folder: Path) -> None:
-            save_agent(agent, folder / "agent.safetensors")
+            save_agent(agent, folder / AGENT)
             for table in tables.values():
                 if table.path.exists():  # no updates, no metrics
                     shutil.copyfile(table.path, folder / table.path.name)

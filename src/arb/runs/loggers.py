@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from arb.errors import DataError
-from arb.files import read_json
 from arb.progress import Tell
+from arb.runfolder import RunFolder
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def _tensorboard(folder: Path) -> Iterator[Tell]:
         from tensorboardX import SummaryWriter
     except ImportError:
         raise DataError("--tensorboard needs tensorboardX: pip install 'arb-rl[tensorboard]'") from None
-    with SummaryWriter(str(folder / "tensorboard")) as writer:
+    with SummaryWriter(str(RunFolder(folder).tensorboard)) as writer:
 
         def tell(phase: str, step: int, _total: int, figures: dict[str, float]) -> None:
             for name, value in figures.items():
@@ -52,7 +52,7 @@ def _wandb(folder: Path, project: str) -> Iterator[Tell]:
 
     def tell(phase: str, step: int, _total: int, figures: dict[str, float]) -> None:
         if not logged.config.keys():
-            logged.config.update(read_json(folder / "config.json")["config"])
+            logged.config.update(dict(RunFolder(folder).description().config))
         logged.log({f"{phase}/{name}": value for name, value in figures.items()} | {f"{phase}/step": step})
 
     try:

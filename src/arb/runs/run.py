@@ -15,7 +15,7 @@ from arb.files import locked, refuse_file, write_text
 from arb.progress import Tell
 from arb.report.figures import run_picture
 from arb.runfolder import Result, RunFolder
-from arb.runs.checkpoint import Pretrained
+from arb.runs.checkpoint import SHARED, Pretrained
 from arb.runs.config import Config
 from arb.runs.folder import finished, refuse_other_data, write_config
 from arb.runs.machine import refuse_too_little_memory
@@ -61,7 +61,7 @@ def run(
         refuse_too_little_memory(f"a run on {config.task}", problem.memory)
         write_config(place.path, config, describe_run(problem))
         place.done_mark.unlink(missing_ok=True)  # of a shorter run that is continued
-        shared = Pretrained(cache or (pretraining or place.path).parent / ".pretrained", problem)
+        shared = Pretrained(cache or (pretraining or place.path).parent / SHARED, problem)
         if pretraining is not None and not shared.there:
             raise DataError(
                 f"{pretraining} has no pre-training that this run could take over: it was done under other settings"

@@ -25,11 +25,11 @@ from arb.envs.rollout import Collector, play
 from arb.errors import DataError
 from arb.files import GrowingTable, read_json
 from arb.plugins import is_plug_in
-from arb.policy.exported import FILES, Which, export_policy
+from arb.policy.exported import Which, export_policy
 from arb.progress import Tell
 from arb.runfolder import RunFolder
 from arb.runs.algorithm import Progress, finetune, pretrain
-from arb.runs.checkpoint import Pretrained, checkpoints, write_checkpoint
+from arb.runs.checkpoint import AGENT, BUFFER, STATE, Pretrained, checkpoints, write_checkpoint
 from arb.runs.config import Config
 from arb.runs.machine import Logbook
 from arb.runs.problem import Problem, key_of, stream
@@ -75,7 +75,7 @@ class Training:
         self.figures = (*FIGURES, *strategy_row(config.replay.strategy).figures)
         self.log = Logbook(folder)
         self.clock = self.log.clock
-        self._best = folder.path / FILES["best"]
+        self._best = folder.policy("best")
         self._asked: Callable[[], bool] = lambda: False
         self._chunk_began = time.monotonic()
 
@@ -209,7 +209,7 @@ class Training:
 
     def _resumed(self) -> Standing | None:
         for path in checkpoints(self.folder.checkpoints):
-            saved = read_json(path / "state.json")
+            saved = read_json(path / STATE)
             if self._is_on_the_way(saved):
                 return self._restored(path, saved)
             shutil.rmtree(path)
@@ -226,11 +226,11 @@ class Training:
         return length % collect == 0 and length // every > (length - collect) // every
 
     def _restored(self, path: Path, saved: dict[str, Any]) -> Standing:
-        agent = load_agent(path / "agent.safetensors", self.problem.settings, agent_class(self.config.agent))
+        agent = load_agent(path / AGENT, self.problem.settings, agent_class(self.config.agent))
         state = self._offline(agent) if saved["phase"] == "pretrain" else self._online(agent, begun=True)
         state.step = saved["step"]
         state.best = Best(*saved["best"]) if saved.get("best") else None
-        state.buffer.restore(path / "buffer.npz")
+        state.buffer.restore(path / BUFFER)
         if state.collector is not None:
             state.collector.restore(saved["collector"])
         for name, table in self.tables.items():
@@ -241,8 +241,8 @@ class Training:
 
     def _save(self, state: Standing) -> None:
         def fill(folder: Path) -> None:
-            save_agent(state.agent, folder / "agent.safetensors")
-            state.buffer.save(folder / "buffer.npz", since=state.rows)
+            save_agent(state.agent, folder / AGENT)
+            state.buffer.save(folder / BUFFER, since=state.rows)
             saved = {
                 "phase": state.phase,
                 "step": state.step,
@@ -251,7 +251,7 @@ class Training:
                 "length": self.config.schedule.online if state.phase == "online" else None,
                 "collector": state.collector.state() if state.collector else None,
             }
-            (folder / "state.json").write_text(json.dumps(saved))
+            (folder / STATE).write_text(json.dumps(saved))
             if state.phase == "online" and self._best.exists():
                 shutil.copyfile(self._best, folder / self._best.name)
 

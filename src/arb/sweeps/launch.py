@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from arb.files import locked
 from arb.progress import PHASES, Screen, count, described, duration, screen
+from arb.runs.checkpoint import SHARED
 from arb.runs.config import flat
 from arb.runs.stopping import Interrupted, stoppable
 from arb.sweeps import plan
@@ -170,7 +171,7 @@ class _Shift:
                     self._take_in(job, answer)
 
     def _order(self, job: Job) -> Order:
-        cache = self.out / plan.CACHE
+        cache = self.out / SHARED
         folder = self.out / job.cell.folder if job.kind == "run" else cache / f"under-way-{job.group}"
         return {
             "kind": job.kind,

@@ -9,7 +9,8 @@ from typing import Any
 from arb.data.load import locate
 from arb.errors import DataError
 from arb.files import read_json, refuse_file, write_text
-from arb.runfolder import RunFolder
+from arb.runfolder import PLAN, RunFolder
+from arb.runs.checkpoint import SHARED
 from arb.runs.config import RETIRED, Config, configure, flat
 from arb.runs.folder import finished, refuse_other_config, refuse_other_data
 from arb.runs.problem import Problem
@@ -17,7 +18,7 @@ from arb.sweeps.grid import Cell
 from arb.tasks import task_of
 
 _NAMES = {"task": "task", "env": "env", "agent": "agent", "strategy": "replay.strategy"}
-PLAN, CACHE, LOCK = "plan.json", ".pretrained", ".lock"
+LOCK = ".lock"
 
 
 def done(out: Path, cell: Cell) -> bool:
@@ -110,14 +111,14 @@ def forget_failure(out: Path, cell: Cell) -> None:
 
 def remember(out: Path, group: str, kept: str) -> None:
     """Note under which name the cache holds the pre-training of a group."""
-    write_text(out / CACHE / f"of-{group}", kept)
+    write_text(out / SHARED / f"of-{group}", kept)
 
 
 def remembered(out: Path, group: str) -> str | None:
     """That name, if the pre-training is still there; its reader checks whether it fits today's data and versions."""
-    note = out / CACHE / f"of-{group}"
+    note = out / SHARED / f"of-{group}"
     kept = note.read_text() if note.exists() else ""
-    return kept if re.fullmatch(r"\w+", kept) and (out / CACHE / kept).is_dir() else None
+    return kept if re.fullmatch(r"\w+", kept) and (out / SHARED / kept).is_dir() else None
 
 
 def _planned(out: Path) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,8 @@ import pytest
 from arb import DataError
 from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, SACConfig
 from arb.envs.rollout import ActionMap
-from arb.policy import FILES, export_policy, load_policy
+from arb.policy import export_policy, load_policy
+from arb.runfolder import POLICIES, RunFolder
 from arb.runs.shaping import Shaping
 
 OBS, ACTION = 5, 3
@@ -112,21 +113,21 @@ print(json.dumps(policy(np.array({RAW[:2].tolist()!r}), np.random.default_rng(4)
 
 def test_run_folder_policy_folder_and_file_all_load(actors, tmp_path):
     path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
-    assert path == tmp_path / FILES["last"]
+    assert path == RunFolder(tmp_path).policy()
     assert [p.name for p in (tmp_path / "policy").iterdir()] == ["policy.npz"]  # nothing unfinished is left
     for place in (tmp_path, tmp_path / "policy", path, str(tmp_path)):
         np.testing.assert_array_equal(load_policy(place)(RAW), load_policy(path)(RAW))
 
 
 def test_pretrained_best_and_last_policies_lie_side_by_side(actors, tmp_path):
-    for scale, which in enumerate(FILES):
+    for scale, which in enumerate(POLICIES):
         actor = jax.tree.map(lambda x, s=scale: s * x, actors["iql"])
         export_policy(actor, SHAPING, actions_of("iql"), tmp_path, which)
     assert sorted(p.name for p in (tmp_path / "policy").iterdir()) == ["best.npz", "policy.npz", "pretrained.npz"]
     np.testing.assert_array_equal(load_policy(tmp_path)(RAW), load_policy(tmp_path, "last")(RAW))
-    actions = [load_policy(place, which)(RAW) for which in FILES for place in (tmp_path, tmp_path / "policy")]
+    actions = [load_policy(place, which)(RAW) for which in POLICIES for place in (tmp_path, tmp_path / "policy")]
     assert len({action.tobytes() for action in actions}) == 3
-    (tmp_path / FILES["best"]).unlink()
+    RunFolder(tmp_path).policy("best").unlink()
     assert "has no best policy" in refused(tmp_path, "best")
     assert "no policy 'worst' in a run: choose last, best, pretrained" in refused(tmp_path, "worst")
 
