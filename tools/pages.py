@@ -68,7 +68,7 @@ def settings_page() -> str:
         "# Settings",
         "<!-- Written by tools/pages.py from the table of settings; do not edit. -->",
         "Every setting of a run has a name. Give it to `arb run`, `arb sweep` and `arb compare` as `NAME=VALUE`,\n"
-        'or from Python as `overrides={"NAME": value}`. `arb run --settings` prints the table for one agent, strategy\n'
+        'or from Python as `settings={"NAME": value}`. `arb run --settings` prints the table for one agent, strategy\n'
         "and preset.\n"
         "The defaults here are those of `--preset paper` on a locomotion task.",
         "## The run",

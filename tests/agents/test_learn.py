@@ -206,7 +206,7 @@ def test_the_advantage_of_discrete_actions():
 
 
 def test_an_agent_without_critics_cannot_be_asked_for_advantages():
-    with pytest.raises(DataError, match="str has no critics named q"):
+    with pytest.raises(DataError, match="str has no critics `q`"):
         advantages("no agent", np.zeros((1, 4)), np.zeros((1, 2)))
 
 

@@ -248,7 +248,7 @@ def test_actions_that_the_environment_does_not_have(place, agent, env, leaves, m
 
 
 def test_data_without_an_environment_asks_for_one(place):
-    with pytest.raises(DataError, match="does not say its environment: add --env"):
+    with pytest.raises(DataError, match="does not name its environment: add --env"):
         run(configure(task=str(place / "data.npz")), place / "nowhere")
     with pytest.raises(DataError, match="environment 'Nope-v0'"):
         run(configure(task=str(place / "missing.npz"), env="Nope-v0"), place / "nowhere")  # before any data is read

@@ -19,7 +19,7 @@ def test_compare_ends_in_a_table_figures_and_a_page(place, capsys):
     command = ["compare", "-t", "data.npz", "-e", "Pendulum-v1", "-s", "naive,arb", "--seed", "0-1", "-o", "out"]
     assert main([*command, *settings]) == 0
     said, progress = capsys.readouterr()
-    assert "4 runs that share 2 pre-trainings" in said
+    assert "4 runs (0 finished), 2 pre-trainings" in said
     assert "4 of 4 runs done" in progress
     assert "Naive" in said
     assert "(2)" in said  # seeds
@@ -29,7 +29,7 @@ def test_compare_ends_in_a_table_figures_and_a_page(place, capsys):
     pretrained = {path.read_text().split("online")[0] for path in (place / "out").glob("data-*/iql/*/seed-0/eval.csv")}
     assert len(pretrained) == 1  # both strategies start from the same
     assert main([*command, *settings]) == 0  # nothing is run again
-    assert "4 of them finished before" in capsys.readouterr().out
+    assert "4 runs (4 finished)" in capsys.readouterr().out
 
 
 @pytest.mark.slow

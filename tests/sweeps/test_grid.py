@@ -188,7 +188,7 @@ def test_mistakes_are_refused_before_anything_starts(arguments, message, tmp_pat
 
 def test_one_run_is_announced_without_plurals(capsys, tmp_path):
     assert main(["-n", "--preset", "smoke", "--workers", "1", "-o", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out.startswith("1 run with 1 pre-training, 0 of them finished before")
+    assert capsys.readouterr().out.startswith("1 run (0 finished), 1 pre-training")
 
 
 def test_a_task_whose_file_may_be_elsewhere_is_not_refused():

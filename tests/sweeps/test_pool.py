@@ -128,7 +128,7 @@ def test_what_fails_by_its_data_is_listed_at_once(place):
     out, cells = place / "failing", cells_in(place)  # without the environment's name
     view = At(cells, "", None)
     outcome = sweep(cells, out, workers=1, view=view)
-    reason = "its pre-training failed: {} does not say its environment: add --env with a Gymnasium id"
+    reason = "its pre-training failed: {} does not name its environment: add --env with a Gymnasium id"
     assert outcome.failed == {cell.folder: reason.format(place / "data.npz") for cell in cells}
     assert [line.partition("  ")[2].partition(":")[0] for line in view.lines] == ["failed"]  # not tried again
     first, *_, last = (out / cells[0].folder / "FAILED").read_text().splitlines()
@@ -150,7 +150,7 @@ def test_a_dry_run_shows_everything_and_leaves_nothing(place, capsys, tmp_path):
     status = main(["--strategy", "naive,arb", "--seed", "0-1", "--preset", "smoke", "-o", str(out), "--dry-run"])
     shown = capsys.readouterr().out
     assert status == 0
-    assert "4 runs that share 2 pre-trainings, 0 of them finished before" in shown
+    assert "4 runs (0 finished), 2 pre-trainings" in shown
     assert shown.count("to do") == 4
     assert not out.exists()
 

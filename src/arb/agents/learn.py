@@ -180,7 +180,7 @@ def scores(
         action: their actions.
         likelihood: how the policy's likelihood is read.
         chunk: rows that are scored at once.
-        precision: of the products between hidden layers; by default that of the agent's own settings. "auto" is
+        precision: of the matrix products between hidden layers; by default that of the agent's own settings. "auto" is
             bfloat16 on processors that have it, where it takes two thirds of the time (benchmarks/rounding.py).
     """
     is_standard(likelihood)  # refuses any other word
@@ -204,7 +204,8 @@ def _score_chunks(agent: Agent, obs: Array, action: Array, likelihood: Likelihoo
 def advantages(agent: Any, obs: Any, action: NDArray[Any]) -> NDArray[np.float32]:
     """Q(s, π(s)) − Q(s, a) of each row: how much better the agent's critics find its own action than the stored one."""
     if not hasattr(getattr(agent, "critics", agent), "q"):
-        raise DataError(f"{type(agent).__name__} has no critics named q, which this strategy asks: choose another one")
+        kind = type(agent).__name__
+        raise DataError(f"{kind} has no critics `q`, which this strategy needs: choose another strategy")
     return np.asarray(_advantages(agent, jnp.asarray(obs), jnp.asarray(action)))
 
 

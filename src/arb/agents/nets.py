@@ -62,7 +62,7 @@ class MLP(networks.MLP):
     """A network that is trained."""
 
     precision: Precision = constant(default="float32")
-    """Of the products between hidden layers; the weights, and everything in NumPy, are float32."""
+    """Of the matrix products between hidden layers; the weights, and everything in NumPy, are float32."""
 
     @classmethod
     def create(

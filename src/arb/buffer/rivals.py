@@ -1,4 +1,4 @@
-"""Other people's answers to the same question, each one small sampler: what ARB should be compared with.
+"""Replay strategies from the literature, one small sampler each.
 
 docs/rivals.md says where each comes from and which parts are our reading.
 """

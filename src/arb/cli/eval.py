@@ -22,9 +22,9 @@ from arb.tasks import Reference, family_of, normalised
 Returns = NDArray[np.float64]
 
 _MORE = """
-The policy acts as in the run's own evaluations, from other starts: another --seed is another set of episodes. A score
-of 0 is D4RL's random policy, 100 its expert. Success is the share of episodes that reached the goal of a maze, or that
-the environment itself reports in info["success"] or info["is_success"].
+The policy acts as in the run's own evaluations, from other initial states: another --seed is another set of episodes. A
+score of 0 is D4RL's random policy, 100 its expert. Success is the share of episodes that reached the goal of a maze, or
+that the environment itself reports in info["success"] or info["is_success"].
 
 examples:
   arb eval runs/hopper                          as many episodes as the run's own evaluations had
@@ -156,8 +156,10 @@ def parser() -> argparse.ArgumentParser:
     options = command("eval", text, _MORE)
     options.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
     options.add_argument("--policy", choices=tuple(POLICIES), default="last", help="which policy of the run (last)")
-    options.add_argument("--episodes", type=_at_least(1), metavar="N", help="how many (default: the run's own number)")
-    options.add_argument("--seed", type=_at_least(0), default=0, help="decides the starts (default: 0)")
+    options.add_argument(
+        "--episodes", type=_at_least(1), metavar="N", help="number of episodes (default: as in the run's evaluations)"
+    )
+    options.add_argument("--seed", type=_at_least(0), default=0, help="seed of the initial states (default: 0)")
     options.add_argument("-e", "--env", default="", metavar="ID", help="Gymnasium id, or my_module:MyEnv-v0")
     options.add_argument("--gif", type=Path, metavar="FILE", help="also write an animated GIF of one episode")
     return options

@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         "--columns",
         default="",
         metavar="A=B,...",
-        help="names in the task's file, e.g. observations=state,actions=command",
+        help="column names in the dataset file, e.g. observations=state,actions=command",
     )
     options.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events into the folder")
     options.add_argument("--wandb", metavar="PROJECT", help="also log to Weights & Biases")
@@ -100,7 +100,7 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
             result = run(config, folder, tell=tell_all, problem=problem, pretraining=options.source, stop=asked_to_stop)
     else:
         result = run(config, folder)
-        print("finished before:")
+        print("This run is already finished:")
     print(f"pre-trained {described({'score': result.pretrained})}")
     print(
         f"fine-tuned  {described({'score': result.last})}; best {result.best:.1f}, "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait fo
 
 EXAMPLES = """
 examples:
-  arb sweep --strategy naive,arb --seed 0-3                    eight runs on data that comes with the package
+  arb sweep --strategy naive,arb --seed 0-3                    eight runs; their data is made on first use
   arb sweep --task hopper-random-v2,hopper-medium-v2 --agent iql,calql --strategy naive,arb --seed 0-3 --dry-run
   arb sweep --strategy arb replay.temperature=0.1,0.5,2        any setting can be an axis
   arb sweep replay.clip='(-12,7),(-9,7)'                       a comma inside brackets belongs to the value
@@ -108,9 +108,9 @@ def add_working(options: argparse.ArgumentParser) -> None:
         help="run on Ray: on the cluster at ADDRESS or $RAY_ADDRESS, or else on one started on this machine",
     )
     options.add_argument(
-        "--slice", type=float, default=300.0, metavar="SECONDS", help="on Ray: time between two saved states (300)"
+        "--slice", type=float, default=300.0, metavar="SECONDS", help="on Ray: seconds between checkpoints (300)"
     )
-    options.add_argument("--retry", type=int, default=1, help="how often a failed run is tried again (1)")
+    options.add_argument("--retry", type=int, default=1, metavar="N", help="number of retries of a failed run (1)")
     options.add_argument("-n", "--dry-run", action="store_true", help="show the runs and stop")
 
 
@@ -157,10 +157,8 @@ def _announce(cells: Sequence[Cell], left: Sequence[Cell], out: Path, one_by_one
     from arb.sweeps.grid import counted
     from arb.sweeps.jobs import group_of
 
-    groups = {group_of(cell) for cell in cells}
-    share = "with" if len(cells) == 1 else "that share"
-    shared = f"{count(len(cells), 'run')} {share} {count(len(groups), 'pre-training')}"
-    print(f"{shared}, {len(cells) - len(left)} of them finished before, in {out}")
+    shared = count(len({group_of(cell) for cell in cells}), "pre-training")
+    print(f"{count(len(cells), 'run')} ({len(cells) - len(left)} finished), {shared}, in {out}")
     print("\n".join(counted(cells)), flush=True)
     if one_by_one:
         for cell in cells:

@@ -87,12 +87,15 @@ class Session:
         self.collector = Collector(self.make_env(), act)
         self.actions: ActionMap = self.collector.actions
         if self.actions.discrete:
-            raise DataError(f"{plan.env} has discrete actions: SAC needs a bounded box, only 'random' does without")
+            raise DataError(
+                f"{plan.env} has discrete actions: SAC needs a bounded box, only the quality 'random' works without it"
+            )
         self.buffer = ReplayBuffer(LONGEST, Uniform(), seed=draw)
         shape = self.collector.env.observation_space.shape
         if shape is None or len(shape) != 1:
             raise DataError(
-                f"{plan.env} gives observations of shape {shape}: SAC needs vectors, only 'random' does without"
+                f"{plan.env} gives observations of shape {shape}: SAC needs vectors, "
+                "only the quality 'random' works without them"
             )
         self.key = jax.random.key(plan.seed)
         self.agent = SAC.create(self.key, shape[0], self.actions.size, plan.sac)

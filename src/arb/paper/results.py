@@ -178,7 +178,7 @@ def losses(campaigns: Sequence[Campaign]) -> str:
 
 
 def temperatures(campaigns: Sequence[Campaign]) -> Table:
-    """What λ came to, how much of the data is in effect, and where batches come from, at the end of fine-tuning."""
+    """λ, the effective sample size and the online share of a batch, at the end of fine-tuning."""
     rows = []
     for campaign in campaigns:
         for agent in campaign.results.agents():

@@ -82,7 +82,7 @@ class Problem:
         if not config.env and not task:
             refuse_module(env, f"{config.task} was recorded in {env}, which", f"add --env {env}")
         if not env:
-            raise DataError(f"{config.task} does not say its environment: add --env with a Gymnasium id")
+            raise DataError(f"{config.task} does not name its environment: add --env with a Gymnasium id")
         family = family_of(config.task, env)
         made = make(env)
         actions = ActionMap(made.action_space)

@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
 
     done: list[str]
     skipped: list[str]
-    """Were finished before."""
+    """Runs that were already finished."""
     failed: dict[str, str]
     """With the reason."""
 
