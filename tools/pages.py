@@ -197,7 +197,7 @@ def picture(layers: Iterable[Iterable[str]]) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {len(levels) * ROW - ROW + HEIGHT + 24}" '
         'font-family="system-ui, sans-serif" text-anchor="middle" role="img">',
-        "<title>The rooms of src/arb; an arrow points from a room to one that it imports</title>",
+        "<title>The packages of src/arb; an arrow points from a package to one that it imports</title>",
         '<defs><marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
         '<path d="M0,0 L8,4 L0,8 z" fill="#5b7083"/></marker></defs>',
         '<rect width="100%" height="100%" rx="8" fill="#ffffff"/>',
