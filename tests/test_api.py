@@ -1,11 +1,15 @@
 """The five functions that do what the commands do, on one tiny run: nothing is trained twice."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import arb
+from arb.cli.compare import parser
+from arb.strategies import COMPARED
+from arb.sweeps.grid import comparison
 from tests.runs.tiny import NETWORKS, SMALL
 
 SETTINGS = SMALL | NETWORKS["iql"] | {"schedule.pretrain": 1, "schedule.updates": 1, "schedule.online": 20}
@@ -75,10 +79,20 @@ def test_a_comparison_reports_on_its_runs(out):
     assert "The run is finished." in report.text
 
 
+def test_the_function_and_the_command_compare_the_same_by_default():
+    assert ",".join(COMPARED) == parser().parse_args([]).strategy
+    folder, title = comparison("hopper-medium-v2", "my_module:AWAC", "small")
+    assert folder == Path("compare") / "hopper-medium-v2-my_module-AWAC-small"  # no colon, which some disks refuse
+    assert title == "Replay strategies for my_module:AWAC on hopper-medium-v2"
+
+
 def test_mistakes_are_refused_before_anything_is_written(tmp_path):
     for wrong, said in (({"strategy": "abr"}, "did you mean 'arb'"), ({"agent": "iqn"}, "did you mean 'iql'"),
                         ({"preset": "tiny"}, "no preset"), ({"settings": {"schedule.onlin": 5}}, "no setting"),
+                        ({"settings": {"task": "antmaze-umaze-v2"}}, "an option of its own: --task"),
                         ({"task": "hoper-medium-v2"}, "did you mean hopper")):  # fmt: skip
         with pytest.raises(arb.DataError, match=said):
             arb.run(**wrong, out=tmp_path / "run")
+    with pytest.raises(arb.DataError, match="needs a folder of runs or an archive"):
+        arb.report()
     assert not (tmp_path / "run" / "config.json").exists()

@@ -110,7 +110,7 @@ def compare(
     Args:
         task: source of past data.
         agent: algorithm.
-        strategies: those of the paper if not given.
+        strategies: those of the paper and ARB auto if not given.
         seeds: seeds.
         env: Gymnasium id, for data that does not say its own.
         preset: how much training.
@@ -119,15 +119,16 @@ def compare(
         workers: processes, one per core if not given.
     """
     from arb.report import report
-    from arb.strategies import PAPER
-    from arb.sweeps.grid import grid, named
+    from arb.strategies import COMPARED
+    from arb.sweeps.grid import comparison, grid
     from arb.sweeps.launch import sweep as sweep_cells
 
-    chosen = PAPER if strategies is None else strategies
+    chosen = COMPARED if strategies is None else strategies
     cells = grid([task], [agent], chosen, seeds, env=env, preset=preset, overrides=settings)
-    folder = Path(out) if out else Path("compare") / f"{named(task)}-{agent}-{preset}"
+    folder, title = comparison(task, agent, preset)
+    folder = Path(out) if out else folder
     sweep_cells(cells, folder, workers=workers)
-    return report(folder, title=f"Replay strategies for {agent} on {task}")
+    return report(folder, title=title)
 
 
 def load(folder: PathLike, which: Which = "last") -> Policy:

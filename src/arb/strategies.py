@@ -197,6 +197,8 @@ DEFAULT = "arb_auto"
 """The strategy of a run that names none."""
 PAPER = ("naive", "parallel", "top_n", "berb", "arb")
 """The strategies that the paper compares."""
+COMPARED = (*PAPER, DEFAULT)
+"""The strategies of a comparison that names none."""
 
 
 def strategy_row(name: str) -> Strategy:

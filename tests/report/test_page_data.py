@@ -61,6 +61,12 @@ def test_only_figures_that_somebody_has_can_be_chosen():
     assert data["diagnostics"][0] == {"id": "age", "title": title, "meaning": meaning, "share": share}
 
 
+def test_the_figures_of_a_strategy_of_ones_own_are_shown_under_their_names():
+    data = told(flat(1.0, figures={"replay.bandit_reward": [0.5, 0.7], "replay.online_bound": [1.0, 2.0]}))
+    assert [(one["id"], one["title"]) for one in data["diagnostics"]] == [("bandit_reward", "Bandit reward")]
+    assert data["cells"][0]["metrics"]["bandit_reward"]["y"] == [0.5, 0.7]
+
+
 def test_settings_that_differ_are_apart_from_those_that_do_not():
     data = told(flat(1.0), flat(1.0, leaves={"replay.temperature": 2.0}))["settings"]
     assert data["differing"] == ["replay.temperature"]

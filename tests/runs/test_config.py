@@ -11,10 +11,11 @@ import pytest
 
 from arb import DataError
 from arb.algorithms import AGENTS, agent_settings, tuned
-from arb.runs.config import PRESETS, configure, with_leaf
+from arb.runs.config import OPTIONS, PRESETS, configure, with_leaf
 from arb.runs.folder import default_folder
 from arb.runs.settings import settings_table
 from arb.strategies import FIGURES, STRATEGIES, strategy_colour, strategy_label
+from arb.sweeps.grid import grid
 from arb.tasks import FAMILIES, SUITE, TASKS, family_of
 from tests.runs import tiny
 
@@ -79,9 +80,23 @@ def test_every_setting_is_listed_and_can_be_set_to_what_it_is(agent):
     rows = {row.name: row for row in settings_table(config)}
     assert rows["schedule.collect"].meaning.startswith("d_update: steps between")
     assert rows["replay.strategy"].default == "arb_auto"
-    changed = configure(agent=agent, overrides={name: row.default for name, row in rows.items() if name != "agent"})
+    changed = configure(agent=agent, overrides={n: row.default for n, row in rows.items() if n not in OPTIONS})
     assert changed == config
     assert all(row.meaning for name, row in rows.items() if not name.startswith("settings."))
+
+
+@pytest.mark.parametrize(
+    ("leaf", "value"), [("task", "antmaze-umaze-v2"), ("env", "Hopper-v5"), ("agent", "pex"), ("seed", 3),
+                        ("replay.strategy", "arb")],
+)  # fmt: skip
+def test_what_other_settings_follow_from_is_an_option_and_no_setting(leaf, value):
+    line = f"{leaf} has an option of its own: --{leaf.removeprefix('replay.')}"
+    with pytest.raises(DataError, match=line):
+        configure(overrides={leaf: value})
+    with pytest.raises(DataError, match=line):
+        grid(["hopper-medium-v2"], overrides={leaf: value})
+    with pytest.raises(DataError, match=line):
+        grid(["hopper-medium-v2"], leaves={leaf: [value]})
 
 
 def test_a_run_that_names_nothing_is_small_and_sets_its_own_temperature():

@@ -72,7 +72,6 @@ def test_actions_that_fit():
         ("settings.hidden", (), "settings.hidden must be the units of each hidden layer, at least 1"),
         ("settings.hidden", "128", "settings.hidden must be int values, a comma after each, not 128"),
         ("replay.clip", "7", "replay.clip must be float values, 2 of them with a comma between, not 7"),
-        ("seed", -1, "seed must be at least 0"),
     ],
 )
 def test_settings_that_make_no_sense(leaf, value, message):

@@ -20,7 +20,7 @@ the learning curves, the online share of the batches, and a page with all of it.
 def main(arguments: list[str]) -> int:
     """Run the command: 0 when all runs are done, 1 when some failed, 2 for a mistake, 130 when stopped on request."""
     options = parser().parse_args(arguments)
-    from arb.sweeps.grid import grid, named, pieces, seed_range
+    from arb.sweeps.grid import comparison, grid, pieces, seed_range
 
     cells = grid(
         [options.task],
@@ -31,13 +31,13 @@ def main(arguments: list[str]) -> int:
         preset=options.preset,
         overrides=dict(map(setting, options.settings)),
     )
-    out = options.out or Path("compare") / f"{named(options.task)}-{options.agent}-{options.preset}"
+    folder, title = comparison(options.task, options.agent, options.preset)
+    out = options.out or folder
     outcome = carry_out(cells, out, options)
     if outcome is None:
         return 0
     from arb.report.page import write_report
 
-    title = f"Replay strategies for {options.agent} on {options.task}"
     report = write_report([out], out / "report", title=title)
     print(f"\n{report.text}\n\nreport in {out / 'report' / 'index.html'}")
     return 1 if outcome.failed else 0
@@ -45,10 +45,10 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    from arb.strategies import PAPER
+    from arb.strategies import COMPARED
 
     options = command("compare", __doc__, EXAMPLES)
-    add_subject(options, ("strategy", "seed"), strategy=",".join((*PAPER, "arb_auto")), seed="0-2")
+    add_subject(options, ("strategy", "seed"), strategy=",".join(COMPARED), seed="0-2")
     options.add_argument("-o", "--out", type=Path, help="folder of the comparison (compare/TASK-AGENT-PRESET)")
     add_working(options)
     options.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="any setting, the same for all runs")

@@ -26,8 +26,11 @@ def report(*folders: PathLike, out: PathLike | None = None, title: str = "Offlin
         out: the folder to write into; `report` below the first folder if not given.
         title: of the page.
     """
+    from arb.errors import DataError
     from arb.report.page import write_report
 
+    if not folders:
+        raise DataError("arb.report() needs a folder of runs or an archive: arb.report('runs')")
     paths = [Path(folder) for folder in folders]
     return write_report(paths, Path(out) if out else paths[0] / "report", title=title)
 

@@ -18,6 +18,7 @@ from arb.report.comparison import Group
 from arb.report.looks import looks
 from arb.report.record import Record
 from arb.report.tables import Entry, Table
+from arb.strategies import FIGURES
 
 MOST_POINTS = 150
 """Per line of a diagnostic; a run of the paper has a thousand."""
@@ -133,7 +134,7 @@ def _cell(cell: Seeds) -> dict[str, Any]:
         if len(steps):
             curve.append(_banded(steps - (steps[-1] if phase == "pretrain" else 0), values))
     metrics = {}
-    for name in ("online_rows", *DIAGNOSTICS):
+    for name in ("online_rows", *_figures([cell])):
         found = cell.metric(f"replay.{name}")
         if found:
             chosen = statistics.spaced(len(found[0]), MOST_POINTS)
@@ -157,9 +158,18 @@ def _banded(steps: NDArray[np.float64], values: NDArray[np.float64]) -> dict[str
 def _diagnostics(results: Results) -> list[dict[str, Any]]:
     return [
         {"id": name, "title": title, "meaning": meaning, "share": share}
-        for name, (title, meaning, share) in DIAGNOSTICS.items()
+        for name, (title, meaning, share) in _figures(results.cells).items()
         if any(cell.metric(f"replay.{name}") for cell in results.cells)
     ]
+
+
+def _figures(cells: Sequence[Seeds]) -> dict[str, tuple[str, str, bool]]:
+    """The diagnostics, and after them the figures that strategies report beside `FIGURES`, under their own names."""
+    columns = set().union(*(run.metrics.get("online", ()) for cell in cells for run in cell.runs))
+    replay = {column.removeprefix("replay.") for column in columns if column.startswith("replay.")}
+    own = sorted(replay - {*FIGURES, *DIAGNOSTICS})
+    titles = {name: name.replace("_", " ").capitalize() for name in own}
+    return DIAGNOSTICS | {name: (titles[name], "Reported by the strategy itself.", False) for name in own}
 
 
 def _group(group: Group) -> dict[str, Any]:

@@ -106,6 +106,8 @@ RETIRED = [("replay.budget", None)]
 """Settings that earlier versions wrote, at the value at which they changed nothing."""
 _ONLINE_ONLY = ("replay.", "schedule.online", "schedule.collect", "schedule.refresh")
 """What pre-training does not depend on."""
+OPTIONS = {"task": "task", "env": "env", "agent": "agent", "replay.strategy": "strategy", "seed": "seed"}
+"""Leaves that are options of every command and arguments of every function, because other settings follow from them."""
 OTHER_WORDS = {"offline": "pretrain", "lambda": "temperature", "gamma": "discount", "batch_size": "batch"}
 """What people call some settings elsewhere."""
 
@@ -141,8 +143,10 @@ def configure(
     settings: Any = agent_settings(agent, family)
     if hidden and not is_plug_in(agent):
         settings = replace(settings, **{f.name: hidden for f in fields(settings) if f.name.endswith("hidden")})
-    config = Config(task, env, agent, seed, replay, schedule, evaluation, settings)
-    for leaf, value in {"seed": seed, **(overrides or {})}.items():
+    config = with_leaf(Config(task, env, agent, seed, replay, schedule, evaluation, settings), "seed", seed)
+    for leaf, value in (overrides or {}).items():
+        if leaf in OPTIONS:
+            raise DataError(f"{leaf} has an option of its own: --{OPTIONS[leaf]}")
         config = with_leaf(config, leaf, value)
     for leaf, value in row.defaults.items():
         if getattr(config.replay, leaf) != value:

@@ -5,11 +5,12 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from arb.algorithms import settings_class
 from arb.errors import DataError
-from arb.runs.config import Config, configure, flat
+from arb.runs.config import OPTIONS, Config, configure, flat
 from arb.strategies import DEFAULT, STRATEGIES, strategy_row
 
 LONGEST_NAME = 120
@@ -151,9 +152,8 @@ def _reads(agent: str, strategy: str, leaf: str) -> bool:
 
 
 def _refuse_leaves_without_reader(axes: Mapping[str, Sequence[Any]], pairs: Sequence[tuple[str, str]]) -> None:
+    configure(overrides={leaf: values for leaf, values in axes.items() if leaf in OPTIONS})  # refuses them
     for leaf, values in axes.items():
-        if leaf in ("task", "agent", "seed", "replay.strategy"):
-            raise DataError(f"{leaf} has an option of its own: --{leaf.rpartition('.')[2]}")
         if not any(_reads(agent, strategy, leaf) for agent, strategy in pairs):
             readers = [name for name in STRATEGIES if _reads(pairs[0][0], name, leaf)]
             if readers:
@@ -175,6 +175,11 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return f"({','.join(map(_text, value))})"
     return named(value) if isinstance(value, str) else str(value)
+
+
+def comparison(task: str, agent: str, preset: str) -> tuple[Path, str]:
+    """The folder of a comparison that names none, and the title of its report."""
+    return Path("compare") / f"{named(task)}-{named(agent)}-{preset}", f"Replay strategies for {agent} on {task}"
 
 
 def named(text: str) -> str:
