@@ -4,16 +4,12 @@
     taskset -c 0 python benchmarks/refresh.py
     taskset -c 0 python benchmarks/refresh.py --quick
     ARB_DATA=/folder/with/d4rl-like taskset -c 0 python benchmarks/refresh.py --skipping
-    taskset -c 0 python benchmarks/refresh.py --rounding suite:hopper-mixed suite:walker2d-mixed
 
 Cost: `ReplayBuffer.refresh` with a 256-256 Gaussian policy in JAX, against the bare forward pass of the same compiled
 function over the same rows in chunks of the same size. The variants take turns.
 
 Skipping: an IQL agent is pre-trained and fine-tuned on a Hopper set of mixed quality. After every 1,000 updates the
 distribution of the refresh before is compared with the new one (total variation): what a skipped refresh gets wrong.
-
-Rounding: IQL is pre-trained for 20,000 updates and fine-tuned for 20,000 steps, at the paper's width. At every refresh
-the distribution by scores in float32 is compared with the one by scores in bfloat16, and their time, in turns.
 """
 
 from __future__ import annotations
