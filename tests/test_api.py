@@ -90,7 +90,7 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path):
     for wrong, said in (({"strategy": "abr"}, "did you mean 'arb'"), ({"agent": "iqn"}, "did you mean 'iql'"),
                         ({"preset": "tiny"}, "no preset"), ({"settings": {"schedule.onlin": 5}}, "no setting"),
                         ({"settings": {"task": "antmaze-umaze-v2"}}, "an option of its own: --task"),
-                        ({"task": "hoper-medium-v2"}, "did you mean hopper")):  # fmt: skip
+                        ({"task": "hoper-medium-v2"}, "did you mean 'hopper")):  # fmt: skip
         with pytest.raises(arb.DataError, match=said):
             arb.run(**wrong, out=tmp_path / "run")
     with pytest.raises(arb.DataError, match="needs a folder of runs or an archive"):

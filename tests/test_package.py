@@ -95,8 +95,8 @@ def imported_by(path: Path) -> set[str]:
 LAYERS = (
     # From the ground up: a package imports only what stands on lines before its own.
     ("errors",),
-    ("files",),
-    ("tasks", "plugins", "progress", "runfolder"),
+    ("files", "tasks"),
+    ("plugins", "progress", "runfolder"),
     ("algorithms", "buffer", "policy"),
     ("strategies",),
     ("adapters", "agents", "envs", "report"),

@@ -60,15 +60,15 @@ def refuse_unknown_word(name: str, word: Any, known: Iterable[str]) -> None:
         raise DataError(f"{name} must be {' or '.join(map(repr, known))}, not {word!r}{near(word, known)}")
 
 
-def near(name: Any, known: Iterable[str]) -> str:
+def near(name: Any, known: Iterable[str], most: int = 1) -> str:
     """A question to append to an error: the nearest of the known names, if one is near; case does not matter.
 
     >>> near("ARB", ["naive", "arb"])
     " (did you mean 'arb'?)"
     """
     spelt = {word.lower(): word for word in known}
-    nearest = difflib.get_close_matches(str(name).lower(), spelt, n=1)
-    return f" (did you mean {spelt[nearest[0]]!r}?)" if nearest else ""
+    found = difflib.get_close_matches(str(name).lower(), spelt, n=most)
+    return f" (did you mean {' or '.join(repr(spelt[word]) for word in found)}?)" if found else ""
 
 
 def _shown(value: Any) -> str:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from arb.errors import DataError
 from arb.files import GrowingTable, read_json
+from arb.tasks import read_reference
 
 Floats = NDArray[np.float64]
 PHASES = ("pretrain", "online")
@@ -184,7 +185,9 @@ class RunFolder:
         data, versions = (said.get(part) or {} for part in ("data", "versions"))
         if not isinstance(data, dict) or not isinstance(versions, dict):
             raise DataError(f"{self.config_file} is damaged: data and versions must be objects")
-        reference = _reference(said.get("reference"), self.config_file)
+        reference = said.get("reference")
+        if reference is not None:
+            reference = read_reference(reference, str(self.config_file))
         return Description(said["config"], env, reference, data, {str(k): str(v) for k, v in versions.items()})
 
     def curves(self) -> dict[str, Curve]:
@@ -246,18 +249,6 @@ def refuse_module(name: str, what: str, remedy: str) -> None:
     """Refuse a name from a file that would make Python import a module: only the command line may ask for that."""
     if ":" in name:
         raise DataError(f"{what} names the module {name.partition(':')[0]!r}, and a file may not load code: {remedy}")
-
-
-def _reference(value: Any, path: Path) -> tuple[float, float] | None:
-    if value is None:
-        return None
-    try:
-        low, high = map(float, value)
-    except (TypeError, ValueError, OverflowError):
-        low = high = math.nan
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise DataError(f"{path}: reference {str(value)[:80]} must be two numbers, the second larger")
-    return low, high
 
 
 def _phase(row: Mapping[str, str], place: str) -> str:

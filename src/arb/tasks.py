@@ -8,9 +8,9 @@ for the same addresses (`tensorflow_datasets/d4rl/*/checksums.tsv`); references 
 qualities of a robot.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arb.errors import DataError
+from arb.errors import DataError, near
 
 HOST = "http://rail.eecs.berkeley.edu/datasets/offline_rl"
 MIRROR = "https://huggingface.co/datasets/imone/D4RL/resolve/main"
@@ -32,12 +32,35 @@ class Reference(NamedTuple):
     high: float
 
 
-def normalised(returns: ArrayLike, reference: Reference) -> NDArray[np.float64]:
-    """`100 (R - low) / (high - low)` of every return, times 100 as in the papers (D4RL's function leaves it out)."""
-    if not reference.high > reference.low:
-        raise DataError(f"score reference {reference.low} .. {reference.high}: the second must be larger")
-    raw: NDArray[Any] = np.asarray(returns, np.float64)
-    return 100.0 * (raw - reference.low) / (reference.high - reference.low)
+def read_reference(value: Any, where: str = "") -> Reference:
+    """A reference as a file or a person gives it, after a check.
+
+    Args:
+        value: two returns, the second larger.
+        where: they come from, for the message.
+    """
+    try:
+        low, high = map(float, value if isinstance(value, list | tuple) else ())
+    except (TypeError, ValueError, OverflowError):
+        low = high = math.nan
+    if not 0.0 < high - low < math.inf:
+        raise DataError(f"{where and f'{where}: '}reference {repr(value)[:80]} must be two numbers, the second larger")
+    return Reference(low, high)
+
+
+def normalised(returns: ArrayLike, reference: tuple[float, float] | None) -> NDArray[np.float64]:
+    """`100 (R - low) / (high - low)` of every return, times 100 as in the papers (D4RL's function leaves it out).
+
+    Without a reference, the returns themselves.
+
+    >>> normalised([0.0, 50.0], (0.0, 200.0))
+    array([ 0., 25.])
+    """
+    raw: NDArray[np.float64] = np.asarray(returns, np.float64)
+    if reference is None:
+        return raw
+    low, high = read_reference(reference)
+    return 100.0 * (raw - low) / (high - low)
 
 
 @dataclass(frozen=True)
@@ -177,9 +200,7 @@ def find_task(name: str) -> Task:
     name = name.removeprefix("d4rl:")
     if name in TASKS:
         return TASKS[name]
-    near = get_close_matches(name, TASKS, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else "see 'arb data list'"
-    raise DataError(f"no task is called {name!r}: {hint}")
+    raise DataError(f"no task is called {name!r}{near(name, TASKS, 3) or '; `arb data list` lists them'}")
 
 
 def task_of(source: str) -> Task | None:

@@ -84,8 +84,8 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("hoper-medium-v2", "did you mean hopper-medium-v2"),
-        ("d4rl:hopper-medium", "did you mean hopper-medium-v2"),
+        ("hoper-medium-v2", "did you mean 'hopper-medium-v2"),
+        ("d4rl:hopper-medium", "did you mean 'hopper-medium-v2"),
         ("nothing.hdf5", "nothing.hdf5: no such file"),
         ("nothing.npz", "nothing.npz: no such file"),
         ("data.csv", "data.csv: no such file"),

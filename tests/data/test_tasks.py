@@ -44,7 +44,7 @@ def test_names() -> None:
     assert find_task("antmaze-large-play-v2").file == (
         "Ant_maze_hardest-maze_noisy_multistart_True_multigoal_False_sparse_fixed.hdf5"
     )
-    with pytest.raises(DataError, match="did you mean antmaze-large-play-v2"):
+    with pytest.raises(DataError, match="did you mean 'antmaze-large-play-v2"):
         find_task("antmaze-large-play-v0")
     assert env_reference("Hopper-v5") is None
     assert env_reference("arb/antmaze-large-v2") == (0, 1)

@@ -12,8 +12,9 @@ from arb.report.archive import pack
 from arb.report.cells import MEASURES, gather
 from arb.report.comparison import groups, tables
 from arb.report.lines import from_line, to_line
-from arb.report.record import scores_of, tame
+from arb.report.record import tame
 from arb.report.runs import read_archive, read_runs
+from arb.tasks import normalised
 from tests.report.folders import write_run, write_sweep
 
 MACHINE = {"cpu": "Some CPU", "cores": 2, "commit": "0a" * 20, "seconds": {"pretrain": 60.0, "online": 90.5}}
@@ -83,7 +84,7 @@ def test_returns_keep_six_digits_and_scores_follow_from_them(tmp_path):
     assert {name: m.of(run) for name, m in MEASURES.items()} == pytest.approx(
         {name: m.of(again) for name, m in MEASURES.items()}, abs=2e-3
     )
-    np.testing.assert_array_equal(scores_of(np.array([10.0, 30.0]), (10.0, 20.0)), [0.0, 200.0])
+    np.testing.assert_array_equal(normalised(np.array([10.0, 30.0]), (10.0, 20.0)), [0.0, 200.0])
 
 
 def test_long_figures_are_thinned_and_keep_their_last_point(tmp_path):
@@ -179,9 +180,9 @@ WRONG = {
     "config": ({"config": [1]}, "config is missing"),
     "big": ({"config__seed": 10**400}, "seed is out of range"),
     "deep": ({"data": {"a": [[[[[1]]]]]}}, "too deep"),
-    "reference": ({"reference": [1]}, "null or two returns"),
+    "reference": ({"reference": [1]}, "two numbers, the second larger"),
     "narrow": ({"reference": [0.0, 1e-300]}, "too large to be one"),
-    "equal": ({"reference": [1.0, 1.0]}, "two different returns"),
+    "equal": ({"reference": [1.0, 1.0]}, "the second larger"),
     "status": ({"status": "won"}, "done or failed"),
     "step": ({"evaluations__online__step": [0, 10**400, 1, 2, 3, 4]}, "must be a finite number"),
     "falling": ({"evaluations__online__step": [0, 2, 1, 3, 4, 5]}, "increasing whole numbers"),

@@ -150,7 +150,7 @@ def test_lists_and_ranges_of_the_command_line():
         (["good.hdf5"], "'good.hdf5' is not a setting: did you mean --task good.hdf5?"),
         (["hopper-medium-v2"], "did you mean --task hopper-medium-v2?"),
         (["--preset", "smok"], "there is no preset 'smok' (did you mean 'smoke'?)"),
-        (["--task", "hopper-medum-v2"], "did you mean hopper-medium-v2"),
+        (["--task", "hopper-medum-v2"], "did you mean 'hopper-medium-v2"),
         (["--task", "nowhere.hdf5"], "there is no file nowhere.hdf5"),
         (["--seed", "3-1"], "'3-1' is not a seed"),
         (["--seed", "x"], "'x' is not a seed"),

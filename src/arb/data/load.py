@@ -4,14 +4,13 @@ import os
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from arb.data.columns import Data, Dataset, DataWarning, finish
 from arb.data.contents import Contents
 from arb.data.layouts import raw_columns
-from arb.errors import DataError
+from arb.errors import DataError, near
 from arb.tasks import SUITE, TASKS, find_task
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
@@ -126,9 +125,8 @@ def locate(source: str, make: bool = True) -> tuple[str, str]:
     if Path(source, "meta", "info.json").is_file():
         return "lerobot", source
     known = [*TASKS, *SUITE, *(f"bundled:{name}" for name in bundled_names())]
-    near = get_close_matches(source, known, n=3, cutoff=0.5)
-    kinds = f"give a task, suite:NAME, a file ({', '.join(KINDS)}), a LeRobot folder, minari:NAME or bundled:NAME"
-    raise DataError(f"{source!r} is not a dataset: " + (f"did you mean {' or '.join(near)}?" if near else kinds))
+    kinds = f": give a task, suite:NAME, a file ({', '.join(KINDS)}), a LeRobot folder, minari:NAME or bundled:NAME"
+    raise DataError(f"{source!r} is not a dataset{near(source, known, 3) or kinds}")
 
 
 def bundled_names() -> list[str]:

@@ -14,8 +14,9 @@ import numpy as np
 from arb.errors import DataError
 from arb.files import refuse_file, whole
 from arb.report.lines import to_line
-from arb.report.record import Record, scores_of
+from arb.report.record import Record
 from arb.report.runs import ARCHIVE, read_archive, read_runs
+from arb.tasks import normalised
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def _why_not(run: Record) -> str:
         return run.reason
     for curve in run.curves.values():
         for scores, returns in zip(curve.scores, curve.returns, strict=True):
-            if not np.allclose(scores, scores_of(returns, run.reference), rtol=1e-6, atol=1e-6):
+            if not np.allclose(scores, normalised(returns, run.reference), rtol=1e-6, atol=1e-6):
                 return "the scores in eval.csv do not follow from its returns and the reference in config.json"
     return ""
 

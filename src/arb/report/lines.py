@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from arb.errors import DataError
-from arb.report.record import Floats, Record, bounded, described, figures, judged, number, scores_of, tame
+from arb.report.record import Floats, Record, bounded, described, figures, judged, number, tame
 from arb.report.statistics import spaced
 from arb.runfolder import Curve
+from arb.tasks import normalised
 
 FORMAT = 1
 """Of a line in an archive."""
@@ -97,7 +98,7 @@ def _curve(part: Any, reference: tuple[float, float] | None) -> Curve:
         for name in ("return", "success")
         if name == "return" or part.get(name) is not None
     }
-    scores = tuple(scores_of(values, reference) for values in found["return"])
+    scores = tuple(normalised(values, reference) for values in found["return"])
     return bounded(Curve(steps, scores, found["return"], found.get("success")))
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from arb.errors import DataError
 from arb.runfolder import Curve, RunFolder
+from arb.tasks import read_reference
 
 Floats = NDArray[np.float64]
 Status = Literal["done", "unfinished", "failed", "missing"]
@@ -135,34 +136,11 @@ def described(place: str, values: Any) -> Record:
         place,
         texts["config"],
         env=tame(values.get("env") or ""),
-        reference=_reference(values.get("reference")),
+        reference=None if values.get("reference") is None else read_reference(values["reference"]),
         data=texts["data"],
         versions={name: tame(version) for name, version in texts["versions"].items()},
         machine=machine,
     )
-
-
-def _reference(values: Any) -> tuple[float, float] | None:
-    if values is None:
-        return None
-    if not isinstance(values, list | tuple) or len(values) != 2:
-        raise DataError("reference must be null or two returns")
-    low, high = (number(value, "reference") for value in values)
-    if low == high:
-        raise DataError("reference must be two different returns")
-    return low, high
-
-
-def scores_of(returns: Floats, reference: tuple[float, float] | None) -> Floats:
-    """Normalised scores, or the returns themselves where there is no reference.
-
-    >>> scores_of(np.array([0.0, 50.0]), (0.0, 200.0))
-    array([ 0., 25.])
-    """
-    if reference is None:
-        return returns
-    low, high = reference
-    return 100.0 * (returns - low) / (high - low)
 
 
 def from_folder(path: Path) -> Record:

@@ -109,7 +109,7 @@ class Problem:
 
     def scores(self, returns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Normalised scores, or the returns themselves where there is no reference."""
-        return returns if self.reference is None else normalised(returns, self.reference)
+        return normalised(returns, self.reference)
 
     def new_agent(self, key: jax.Array) -> Any:
         """A fresh agent for this problem."""
