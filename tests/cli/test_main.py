@@ -91,7 +91,8 @@ HELP = """
 import sys
 from arb.cli import main
 status = main([sys.argv[1], "--help"])
-heavy = {name.partition(".")[0] for name in sys.modules} & {"jax", "gymnasium", "mujoco", "matplotlib", "ray", "torch"}
+loaded = {name.partition(".")[0] for name in sys.modules}
+heavy = loaded & {"jax", "gymnasium", "mujoco", "matplotlib", "ray", "torch", "h5py"}
 print(status, sorted(heavy))
 """
 

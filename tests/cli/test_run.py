@@ -36,6 +36,8 @@ def test_values_can_be_given_back_as_they_are_listed(capsys):
         (["--agent", "IQL"], "there is no agent 'IQL' (did you mean 'iql'?)"),
         (["good.hdf5"], "'good.hdf5' is not a setting: did you mean --task good.hdf5?"),
         (["bundled:pendulum-random"], "did you mean --task bundled:pendulum-random?"),
+        (["my.csv"], "did you mean --task my.csv?"),
+        (["suite:hopper-mixed"], "did you mean --task suite:hopper-mixed?"),
         (["schedule.online"], "'schedule.online' is not a setting: write NAME=VALUE"),
         (["--env", "json:Arm"], "environment 'json:Arm': it has no version: an environment is called NAME-v0"),
         (["--env", "Pendulum"], "environment 'Pendulum': it has no version: did you mean Pendulum-v1?"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import zipfile
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from arb.data import DataWarning, fingerprint, load, read
 from arb.data.hdf5 import write_hdf5
-from arb.data.load import locate
+from arb.data.load import FORMATS, is_source, locate, writer_for
 from arb.errors import DataError
 from arb.files import whole, write_npz
 
@@ -110,6 +111,24 @@ def test_prefixes() -> None:
     assert locate("npz:some/file") == ("npz", "some/file")
     assert locate("minari:mujoco/hopper/medium-v0") == ("minari", "mujoco/hopper/medium-v0")
     assert locate("x.h5") == ("hdf5", "x.h5")
+    with pytest.raises(DataError, match="no task is called 'hover'"):
+        locate("d4rl:hover")
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_row_is_all_that_a_format_needs(suffix: str, tmp_path: Path) -> None:
+    row, file = FORMATS[suffix], tmp_path / f"x{suffix.upper()}"
+    assert locate(str(file)) == (row.kind, str(file))
+    assert locate(f"{row.kind}:any/where") == (row.kind, "any/where")
+    assert is_source(file.name)
+    assert is_source(f"{row.kind}:x")
+    assert not is_source("x")
+    for function in filter(None, (row.opener, row.writer)):
+        module, name = function.split(":")
+        assert callable(getattr(importlib.import_module(f"arb.data.{module}"), name))
+    if not row.writer:
+        with pytest.raises(DataError, match=r"written to a name ending in \.hdf5, \.h5, \.npz$"):
+            writer_for(file)
 
 
 # Whatever is broken.

@@ -13,8 +13,8 @@ import pytest
 
 from arb.cli.data import main
 from arb.data import attributes_of, fingerprint, load, read
-from arb.data.convert import convert
 from arb.data.layouts import OTHER_NAMES, parse_columns, suggested
+from arb.data.load import convert
 from arb.envs import flat_vector, flattened
 from arb.errors import DataError
 

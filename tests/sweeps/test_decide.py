@@ -8,8 +8,8 @@ from arb.cli import main
 from arb.report.baseline import Undecided
 from arb.report.paired import LOOKS
 from arb.runs.config import flat
-from arb.sweeps.decide import rounds
 from arb.sweeps.grid import grid
+from arb.sweeps.jobs import rounds
 
 TASK = "hopper-medium-v2"
 

@@ -6,6 +6,8 @@ A module is imported when it is first named: `arb.adapters.sb3` then needs Stabl
 import importlib
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 _HOSTS = ("cleanrl", "d3rlpy", "sb3", "torchrl")
 
 if TYPE_CHECKING:
@@ -22,3 +24,8 @@ else:  # hidden from type checkers, for which it would make every name of this p
 
     def __dir__():
         return sorted({*globals(), *_HOSTS})
+
+
+def seed_sequence(seed: int | None) -> np.random.SeedSequence:
+    """The seed given, or a number from NumPy's global stream, which many hosts and scripts seed alone."""
+    return np.random.SeedSequence(np.random.randint(2**31) if seed is None else seed)  # noqa: NPY002 - see above

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arb.adapters.seeding import seed_sequence
+from arb.adapters import seed_sequence
 from arb.buffer.dataset import Obs
 from arb.buffer.episodes import Rule
 from arb.buffer.likelihood import Likelihood, categorical_score, tanh_gaussian_score

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from arb.adapters import seed_sequence
 from arb.adapters.sb3_columns import by_row, named, observed, one_environment_wide, refuse_misfit, write
-from arb.adapters.seeding import seed_sequence
 from arb.buffer.dataset import Array, check_dataset
 from arb.buffer.episodes import Rule, differs, usable_trajectories
 from arb.buffer.ledger import Ints

@@ -87,7 +87,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 def _convert(arguments: argparse.Namespace) -> int:
     from arb.data.audit import FAULT, audit
-    from arb.data.convert import convert
+    from arb.data.load import convert
     from arb.progress import count
 
     data = convert(arguments.file, arguments.out, arguments.columns, arguments.env)

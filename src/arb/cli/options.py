@@ -1,7 +1,6 @@
 """The options that say what to run: the same for one run and for many, where a list may be given instead of a value."""
 
 import argparse
-from pathlib import Path
 
 from arb.errors import DataError
 from arb.tasks import FIRST
@@ -55,11 +54,10 @@ def setting(text: str) -> tuple[str, str]:
     >>> setting("schedule.online=500")
     ('schedule.online', '500')
     """
-    from arb.tasks import TASKS
+    from arb.data.load import is_source
 
     name, equals, value = text.partition("=")
     if equals:
         return name, value
-    source = text in TASKS or text.startswith(("bundled:", "minari:")) or Path(text).suffix in (".hdf5", ".h5", ".npz")
-    hint = f"did you mean --task {text}?" if source else "write NAME=VALUE, e.g. schedule.online=50000"
+    hint = f"did you mean --task {text}?" if is_source(text) else "write NAME=VALUE, e.g. schedule.online=50000"
     raise DataError(f"{text!r} is not a setting: {hint}")

@@ -62,7 +62,7 @@ def _until_decided(cells: Sequence[Cell], out: Path, options: argparse.Namespace
     """Run more and more seeds of the cells whose comparison with the baseline is undecided."""
     from arb.report.baseline import undecided
     from arb.report.paired import LOOKS
-    from arb.sweeps.decide import rounds
+    from arb.sweeps.jobs import rounds
 
     outcome = None
     for chosen in rounds(cells, LOOKS[0], lambda: undecided([out], baseline=options.baseline, margin=options.margin)):

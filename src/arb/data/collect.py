@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from arb.data.convert import writer_for
+from arb.data.load import writer_for
 from arb.data.recording import Dataset, joined, random_actor, record, versions
 from arb.envs.rollout import ActionMap
 from arb.errors import DataError

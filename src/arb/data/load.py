@@ -1,11 +1,15 @@
-"""Load a dataset from wherever it is: a task's name, a file, Minari, a bundled set, or a dict of arrays."""
+"""Load a dataset from wherever it is (a task's name, a file, Minari, a bundled set, a dict of arrays); convert files.
+
+A new file format is one row of `FORMATS`.
+"""
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from arb.data.columns import Data, Dataset, DataWarning, finish
 from arb.data.contents import Contents
@@ -60,7 +64,7 @@ def attributes_of(source: Source) -> dict[str, Any]:
         return {}
     try:
         kind, path = locate(os.fspath(source), make=False)
-        if kind not in ("hdf5", "npz"):
+        if kind not in _KINDS or not _KINDS[kind].writer:
             return {}
         with _opened(kind, Path(path)) as contents:
             return contents.attributes
@@ -78,55 +82,104 @@ def split_columns(source: str) -> tuple[str, str]:
     return (place, columns) if mark and "=" in columns else (source, "")
 
 
-def _opened(kind: str, path: Path) -> AbstractContextManager[Contents]:
-    if kind == "npz":
-        from arb.data.npz import open_npz
+# ---- formats and places ----------------------------------------------------------------------------------------------
+class Format(NamedTuple):
+    """How files whose names end alike are read and written, by functions of this package, imported when needed."""
 
-        return open_npz(path)
-    if kind in ("csv", "lerobot"):
-        from arb.data.tables import open_csv, open_lerobot
-
-        return open_csv(path) if kind == "csv" else open_lerobot(path)
-    try:
-        from arb.data.hdf5 import open_hdf5
-    except ImportError:
-        raise DataError(f"{path}: reading HDF5 needs h5py: pip install 'arb-rl[train]'") from None
-    return open_hdf5(path)
+    kind: str
+    opener: str
+    writer: str = ""
+    """Empty for what is read only. What is also written can say its environment; folders of runs drop its suffix."""
 
 
-KINDS = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".csv": "csv", ".parquet": "lerobot"}
+_HDF5 = Format("hdf5", "hdf5:open_hdf5", "hdf5:write_hdf5")
+FORMATS: Mapping[str, Format] = {
+    ".hdf5": _HDF5,
+    ".h5": _HDF5,
+    ".npz": Format("npz", "npz:open_npz", "npz:write_as_npz"),
+    ".csv": Format("csv", "tables:open_csv"),
+    ".parquet": Format("lerobot", "tables:open_lerobot"),
+}
 """By the end of a file's name."""
+_KINDS = {row.kind: row for row in FORMATS.values()}
+
+
+def _function(where: str) -> Any:
+    module, _, name = where.partition(":")
+    try:
+        return getattr(import_module(f"arb.data.{module}"), name)
+    except ImportError:
+        raise DataError("reading and writing HDF5 needs h5py: pip install 'arb-rl[train]'") from None
+
+
+def _opened(kind: str, path: Path) -> AbstractContextManager[Contents]:
+    contents: AbstractContextManager[Contents] = _function(_KINDS[kind].opener)(path)
+    return contents
+
+
+def _suite(source: str, make: bool) -> Path:
+    from arb.data.suite import made
+
+    return made(source, make)
+
+
+def _ogbench(source: str, make: bool) -> Path:
+    from arb.data.ogbench import ogbench_file
+
+    return ogbench_file(source, make)
+
+
+PLACES: Mapping[str, Callable[[str, bool], Path]] = {
+    "bundled": lambda source, _: bundled(source.partition(":")[2]),
+    "suite": _suite,
+    "ogbench": _ogbench,
+    "d4rl": lambda source, _: _fetched(source),
+}
+"""From the word before the colon to the HDF5 file; it is made if it is not there and can be made."""
+
+
+def _split(source: str) -> tuple[str, str]:
+    """The word before the colon, if there is one, and the rest; the names of D4RL's tasks do without."""
+    word, colon, rest = source.partition(":")
+    return (word, rest) if colon else ("d4rl" if source in TASKS else "", source)
 
 
 def locate(source: str, make: bool = True) -> tuple[str, str]:
-    """What kind of source a string names (`hdf5`, `npz`, `csv`, `lerobot` or `minari`), and its path or name.
+    """What kind of source a string names (the kind of a format, or `minari`), and its path or name.
 
     A set of the suite is made if it is not there, unless `make` is false: then it is refused.
     """
     source, _ = split_columns(source)
-    kind, colon, rest = source.partition(":")
-    if colon and kind in ("hdf5", "npz", "csv", "lerobot", "minari"):
-        return kind, rest
-    if colon and kind == "bundled":
-        return "hdf5", str(bundled(rest))
-    if colon and kind == "suite":
-        from arb.data.suite import made
-
-        return "hdf5", str(made(source, make))
-    if colon and kind == "ogbench":
-        from arb.data.ogbench import ogbench_file
-
-        return "hdf5", str(ogbench_file(source, make))
-    if source.removeprefix("d4rl:") in TASKS or kind == "d4rl":
-        return "hdf5", str(_fetched(source))
-    suffix = Path(source).suffix.lower()
-    if suffix in KINDS:
-        return KINDS[suffix], source
+    word, rest = _split(source)
+    if word in _KINDS or word == "minari":
+        return word, rest
+    if word in PLACES:
+        return "hdf5", str(PLACES[word](source, make))
+    if row := FORMATS.get(Path(source).suffix.lower()):
+        return row.kind, source
     if Path(source, "meta", "info.json").is_file():
         return "lerobot", source
     known = [*TASKS, *SUITE, *(f"bundled:{name}" for name in bundled_names())]
-    kinds = f": give a task, suite:NAME, a file ({', '.join(KINDS)}), a LeRobot folder, minari:NAME or bundled:NAME"
+    kinds = f": give a task, suite:NAME, a file ({', '.join(FORMATS)}), a LeRobot folder, minari:NAME or bundled:NAME"
     raise DataError(f"{source!r} is not a dataset{near(source, known, 3) or kinds}")
+
+
+def is_source(text: str) -> bool:
+    """Whether a text has the form of a source; nothing is opened, made or looked up.
+
+    >>> [is_source(text) for text in ("my.csv", "suite:hopper-mixed", "hopper-medium-v2", "schedule.online")]
+    [True, True, True, False]
+    """
+    return _split(text)[0] in (*_KINDS, *PLACES, "minari") or Path(text).suffix.lower() in FORMATS
+
+
+def without_suffix(name: str) -> str:
+    """A file's name as folders of runs have it.
+
+    >>> without_suffix("my.hdf5"), without_suffix("my.csv")
+    ('my', 'my.csv')
+    """
+    return next((name.removesuffix(end) for end, row in FORMATS.items() if row.writer and name.endswith(end)), name)
 
 
 def bundled_names() -> list[str]:
@@ -150,3 +203,32 @@ def _fetched(name: str) -> Path:
     if not path.exists():
         raise DataError(f"{task.name} is not here yet: run 'arb data fetch {task.name}', or put {task.file} at {path}")
     return path
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+Writer = Callable[[Path, Mapping[str, Any], Mapping[str, Any]], None]
+
+
+def writer_for(out: Path) -> Writer:
+    """How a file of this name is written: columns and attributes, whole or not at all."""
+    written = {end: row.writer for end, row in FORMATS.items() if row.writer}
+    if out.suffix.lower() not in written:
+        raise DataError(f"{out}: a dataset is written to a name ending in {', '.join(written)}")
+    write: Writer = _function(written[out.suffix.lower()])
+    return write
+
+
+def convert(source: Source, out: Path, columns: str = "", env: str = "") -> Data:
+    """Read a dataset, find its episodes, and write it in D4RL's layout.
+
+    Args:
+        source: whatever `arb.data.load` reads.
+        out: the file to write, HDF5 or npz.
+        columns: the names in the source, `observations=state,actions=command`, see `arb.data.load`.
+        env: the Gymnasium id to note in the file, where the source names none.
+    """
+    write = writer_for(out)
+    data = read(source, columns)
+    attributes = {key: value for key, value in data.attributes.items() if isinstance(value, str | int | float)}
+    write(out, data.columns, {**attributes, **({"env": env} if env else {}), "converted_from": data.source})
+    return data

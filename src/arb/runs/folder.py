@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from arb.data.load import without_suffix
 from arb.errors import DataError
 from arb.files import write_text
 from arb.plugins import label_of
@@ -22,7 +23,7 @@ def default_folder(config: Config, preset: str) -> Path:
     >>> default_folder(Config(task="suite:hopper-mixed"), "demo")
     PosixPath('runs/suite-hopper-mixed-iql-arb-demo-0')
     """
-    task = re.sub(r"\.(hdf5|h5|npz)$", "", config.task.partition("?")[0].rstrip("/").rpartition("/")[2])
+    task = without_suffix(config.task.partition("?")[0].rstrip("/").rpartition("/")[2])
     names = (task, label_of(config.agent), label_of(config.replay.strategy), preset, config.seed)
     return Path("runs") / "-".join(re.sub(r"[^\w.+-]+", "-", str(name)).strip("-.") for name in names)
 

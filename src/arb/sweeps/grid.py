@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from arb.algorithms import settings_class
+from arb.data.load import without_suffix
 from arb.errors import DataError
 from arb.runs.config import OPTIONS, Config, configure, flat
 from arb.strategies import DEFAULT, STRATEGIES, strategy_row
@@ -185,9 +186,9 @@ def comparison(task: str, agent: str, preset: str) -> tuple[Path, str]:
 def named(text: str) -> str:
     """A text as the name of a folder; where that loses something, a hash tells it from its like."""
     plain = text.replace(":", "-", 1)
-    if re.fullmatch(r"[\w.+=(),-]+", plain) and not re.search(r"\.(hdf5|h5|npz)$", plain) and plain[0] != ".":
+    if re.fullmatch(r"[\w.+=(),-]+", plain) and plain == without_suffix(plain) and plain[0] != ".":
         return plain
-    stem = re.sub(r"[^\w.+=(),-]+", "-", re.sub(r"\.(hdf5|h5|npz)$", "", text.rstrip("/").rpartition("/")[2]))
+    stem = re.sub(r"[^\w.+=(),-]+", "-", without_suffix(text.rstrip("/").rpartition("/")[2]))
     return f"{stem.strip('.-') or 'data'}-{_hash(text)[:8]}"
 
 
