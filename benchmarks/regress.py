@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from arb.algorithms import settings_class
 from arb.report.archive import pack
 from arb.report.cells import MEASURES, PRIMARY
 from arb.report.record import Record
@@ -29,6 +32,7 @@ HERE = Path(__file__).parent
 TASK = "bundled:pendulum-random"
 GRID = {"agents": ("iql", "calql", "pex", "famo2o"), "strategies": ("naive", "arb", "arb_auto"), "seeds": (0, 1)}
 QUICK = {"agents": ("iql",), "strategies": ("naive", "arb"), "seeds": (0,)}
+HIDDEN = (64, 64)
 SCHEDULE = {"schedule.pretrain": 2000, "schedule.online": 2000, "evaluation.every": 500, "evaluation.episodes": 5}
 
 
@@ -80,18 +84,19 @@ def _same(old: Record, new: Record) -> bool:
     )
 
 
-def train(grid: dict[str, Sequence[object]], folder: Path, preset: str, overrides: dict[str, int]) -> None:
-    """Run the grid, one run after the other."""
+def train(grid: dict[str, Sequence[Any]], folder: Path, preset: str, schedule: Mapping[str, int]) -> None:
+    """Run the grid, one run after the other, with small networks."""
     from arb.runs.config import configure
     from arb.runs.run import run
 
     for agent in grid["agents"]:
+        layers = [f.name for f in fields(settings_class(agent)) if f.name.endswith("hidden")]
+        settings = {**schedule, **{f"settings.{name}": HIDDEN for name in layers}}
         for seed in grid["seeds"]:
             for strategy in grid["strategies"]:
                 config = configure(
-                    task=TASK, agent=str(agent), strategy=str(strategy), seed=int(str(seed)), preset=preset,
-                    overrides=overrides,
-                )  # fmt: skip
+                    task=TASK, agent=agent, strategy=strategy, seed=seed, preset=preset, overrides=settings
+                )
                 print(f"{agent} {strategy} {seed}", flush=True)
                 run(config, folder / f"{agent}-{strategy}-{seed}")
 
@@ -99,7 +104,7 @@ def train(grid: dict[str, Sequence[object]], folder: Path, preset: str, override
 def main() -> None:
     """Train, compare, perhaps save."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--quick", action="store_true", help="a minute instead of half an hour")
+    options.add_argument("--quick", action="store_true", help="a minute instead of ten")
     options.add_argument("--save", action="store_true", help="replace the archive by these runs")
     chosen = options.parse_args()
     kept = HERE / ("regress-quick.jsonl" if chosen.quick else "regress.jsonl")
