@@ -384,24 +384,32 @@ TOLD = ("arb", "arb_auto", "parallel", "top_n", "berb")
 
 def headline() -> str:
     """A figure and three sentences: what was run, what the differences to naive replay are, and what may be said."""
-    from arb.paper.results import by_default
+    from arb.paper.results import by_default, quality_table
     from arb.report import paired
-    from arb.report.baseline import comparisons
+    from arb.report.baseline import comparisons, verdict
     from arb.report.cells import gather
     from arb.report.runs import read_runs
 
     results = gather(read_runs([CAMPAIGN]))
     ours = [one for one in comparisons(results, "naive") if one.agent == "iql" and one.strategy in TOLD]
     ours = [one for one in ours if all(by_default(run) for pairs in one.pairs.values() for run, _ in pairs)]
-    found = {one.strategy: (one.variant, one.over(one.normalised)) for one in ours}
-    told = {name: (found[name][0], paired.t_interval(found[name][1])) for name in TOLD if name in found}
-    counts = sorted({len(seeds) for _, values in found.values() for seeds in values})
+    found = {one.variant: one.over(one.normalised) for name in TOLD for one in ours if one.strategy == name}
+    corrected = paired.holm({name: paired.p_value(values) for name, values in found.items()})
+    counts = sorted({len(seeds) for values in found.values() for seeds in values})
     seeds = f"{counts[0]} to {counts[-1]} seeds" if counts[1:] else f"{counts[0]} seeds"
-    sets = max(len(values) for _, values in found.values())
-    each = ", ".join(f"{name} {_interval(value)}" for name, value in told.values())
-    sure = [(name, value) for name, value in told.values() if value.low is not None and value.low * value.high > 0]
-    verdict = "; ".join(f"{name} {'helps' if value.value > 0 else 'hurts'} on average" for name, value in sure)
-    rest = "for the others we cannot tell" if sure else "All intervals contain zero: with so few seeds we cannot tell"
+    sets = max(map(len, found.values()))
+    each = ", ".join(f"{name} {_interval(paired.t_interval(values))}" for name, values in found.items())
+    said = {name: verdict(values, corrected[name]) for name, values in found.items()}
+    sure = [f"{name} is {word} on average" for name, word in said.items() if word in ("better", "worse")]
+    rest = "for the others we cannot tell" if sure else "Over all sets we cannot tell"
+    table = quality_table(results, "iql")
+    marked = [
+        f"on {labels[0]} data {column} differs by {entry.value:+.1f} [{entry.low:+.1f}, {entry.high:+.1f}]"
+        for labels, entries in (table.rows if table else ())
+        for column, entry in zip(table.columns if table else (), entries, strict=True)
+        if entry.best
+    ]
+    rest += f", but {' and '.join(marked)}" if marked else ""
     name = f"docs/results/{CAMPAIGN.stem}-iql-differences"
     source = f'<source media="(prefers-color-scheme: dark)" srcset="{name}-dark.svg">'
     picture = f'<picture>{source}<img src="{name}.svg" alt="Paired differences to naive replay"></picture>'
@@ -409,7 +417,7 @@ def headline() -> str:
         f"IQL on {sets} sets of the [suite](docs/suite.md), {seeds} each, 40,000 updates offline and 40,000 steps "
         "online, a twenty-fifth of the paper's.",
         f"Differences to naive replay in points of the area under the online curve, with 95 % intervals: {each}.",
-        f"{verdict}; {rest}." if sure else f"{rest}.",
+        f"{'; '.join([*sure, rest])}, after correction for the number of comparisons.",
         "[Results](docs/results.md) has every number, where ARB loses, and what this cannot show.",
     )
     return picture + "\n\n" + textwrap.fill(" ".join(sentences), 118, break_on_hyphens=False)

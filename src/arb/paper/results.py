@@ -139,14 +139,21 @@ def by_quality(campaigns: Sequence[Campaign]) -> list[str]:
     """Differences to naive replay by quality of the data, of the first archive that has several robots of each."""
     for name, results in campaigns:
         for agent in results.agents():
-            qualities: dict[str, list[str]] = {}
-            for task in (task for task in results.tasks(agent) if family_of(task).name == "locomotion"):
-                qualities.setdefault(task.rpartition(":")[2].partition("-")[2], []).append(task)
-            found = [one for one in comparisons(results, "naive") if one.agent == agent and one.normalised]
-            if found and min(map(len, qualities.values()), default=0) > 1:
-                table = grouped_table(found, qualities, "data", "", "quality")
+            table = quality_table(results, agent)
+            if table:
                 return [f"## By quality of the data\n\n{agent_label(agent)}, archive `{name}`:\n\n{_plain(table)}"]
     return []
+
+
+def quality_table(results: Results, agent: str) -> Table | None:
+    """Rows are qualities of data, columns variants; None where a quality has one robot only."""
+    qualities: dict[str, list[str]] = {}
+    for task in (task for task in results.tasks(agent) if family_of(task).name == "locomotion"):
+        qualities.setdefault(task.rpartition(":")[2].partition("-")[2], []).append(task)
+    found = [one for one in comparisons(results, "naive") if one.agent == agent and one.normalised]
+    if not found or min(map(len, qualities.values()), default=0) < 2:
+        return None
+    return grouped_table(found, qualities, "data", "", "quality")
 
 
 def _by_default(one: Comparison) -> bool:
