@@ -51,7 +51,7 @@ class Replay:
     likelihood: Likelihood = "standard"
     """ARB: how the policy's likelihood is read."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """ARB: of the products between hidden layers when rows are scored; auto is bfloat16 on processors that have it."""
+    """ARB: precision of the products between hidden layers when scoring rows; auto is bfloat16 where supported."""
     offline_share: float = 0.5
     """Parallel: share of each batch from the dataset."""
     keep: int = 50_000
@@ -182,7 +182,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     ),
     "arb_auto": Strategy(
         "ARB auto",
-        "the same, with a temperature that sets itself",
+        "the same, with an automatic temperature",
         _on_policy,
         reads=_ON_POLICY,
         defaults={"temperature": "auto"},

@@ -32,7 +32,7 @@ class OnPolicy(Sampler):
     A row's probability is w(τ) / Σ|τ'|w(τ'), so a trajectory is drawn by |τ|·w(τ) and then a step of it uniformly: what
     a draw costs does not depend on the number of rows.
 
-    The temperature λ of equation 4 can be given, or set itself at every refresh (docs/temperature.md):
+    The temperature λ of equation 4 can be given, or solved for at every refresh (docs/temperature.md):
 
     >>> OnPolicy(0.5)                             # the paper's method at λ = 0.5
     OnPolicy(temperature=0.5)

@@ -156,7 +156,7 @@ def parser() -> argparse.ArgumentParser:
         return sub
 
     def columns(sub: argparse.ArgumentParser) -> None:
-        text = "names in the file, e.g. observations=state,actions=command; a+b joins two, a number is a constant"
+        text = "column names in the file, e.g. observations=state,actions=command; a+b joins two, a number is constant"
         sub.add_argument("--columns", default="", metavar="A=B,...", help=text)
 
     sub = command("list", _list, "List the known tasks and whether their files are on this machine.")
@@ -184,7 +184,7 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--env", default="", metavar="ID", help="the Gymnasium id to note in the file")
     sub = command("make", _make, "Make a dataset of the suite; nothing is downloaded.")
     sub.add_argument("name", help="e.g. suite:hopper-mixed ('arb data list' shows all)")
-    sub.add_argument("--rows", type=int, help="how many (default 200,000); whole episodes, so a few more are recorded")
+    sub.add_argument("--rows", type=int, help="number of rows (200000); the last episode is completed")
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--out", type=Path, metavar="FILE", help="an HDF5 file (default: the cache)")
     sub = command("ladder", _ladder, "Select policies of rising quality from a SAC run of 'arb data collect'.")
@@ -197,10 +197,10 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("env", help="Gymnasium id, e.g. arb/hopper-v2")
     sub.add_argument("quality", help="random, medium, medium-replay, expert, medium-expert, full-replay or mixed")
     sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz")
-    sub.add_argument("--steps", type=int, default=200_000, help="rows to record (of each half, for medium-expert)")
+    sub.add_argument("--steps", type=int, default=200_000, help="rows to record, twice for medium-expert (200000)")
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--sac-steps", type=int, default=200_000, help="training steps of SAC (200000)")
-    sub.add_argument("--evaluate-every", type=int, default=10_000, help="steps between two snapshots of SAC")
+    sub.add_argument("--evaluate-every", type=int, default=10_000, help="steps between two snapshots of SAC (10000)")
     sub.add_argument("--folder", type=Path, help="where SAC runs and resumes (default: next to the file)")
     sub.add_argument("--compact", action="store_true", help="without next_observations: half the size")
     return options

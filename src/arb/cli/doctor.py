@@ -230,6 +230,6 @@ def parser() -> argparse.ArgumentParser:
     """The options of the command: none."""
     return argparse.ArgumentParser(
         prog="arb doctor",
-        description="Try everything a run needs and say what to do about what does not work. Each line is ok, missing "
+        description="Check everything that a run needs and say how to fix what does not work. Each line is ok, missing "
         "or problem; the exit status is 0 if `arb run` works and 1 if not. Optional parts may be missing.",
     )

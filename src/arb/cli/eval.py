@@ -28,7 +28,7 @@ that the environment itself reports in info["success"] or info["is_success"].
 
 examples:
   arb eval runs/hopper                          as many episodes as the run's own evaluations had
-  arb eval runs/hopper --episodes 100 --seed 1  more of them, and others
+  arb eval runs/hopper --episodes 100 --seed 1  more episodes, from other initial states
   arb eval runs/hopper --policy best            the policy of the best evaluation instead of the last one
   arb eval runs/hopper --gif hopper.gif         also an animation of the first episode
   arb eval runs/arm --env my_robot:Arm-v0       an environment from my_robot.py in the current folder

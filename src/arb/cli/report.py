@@ -63,6 +63,6 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("-o", "--out", type=Path, help="folder of the report (report), or archive (NAME.jsonl)")
     options.add_argument("--pack", action="store_true", help="write all runs into one archive instead of a report")
-    options.add_argument("--page", type=Path, metavar="FILE.md", help="write the results page of a folder of archives")
-    options.add_argument("--title", default="Offline-to-online runs compared", help="of the page")
+    options.add_argument("--page", type=Path, metavar="FILE.md", help="write a results page from a folder of archives")
+    options.add_argument("--title", default="Offline-to-online runs compared", help="title of the page")
     return options

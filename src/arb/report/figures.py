@@ -96,7 +96,7 @@ def _score_panel(axes: Any, cells: Sequence[Seeds], style: Mapping[str, Any]) ->
 
 
 def _share_panel(axes: Any, cells: Sequence[Seeds], style: Mapping[str, Any]) -> None:
-    """The online share of a batch; in grey that of the buffer, dashed what bounds ARB's share where λ sets itself.
+    """The online share of a batch; in grey that of the buffer, dashed what bounds ARB's share where λ is automatic.
 
     A single run has room for its effective sample size too.
     """

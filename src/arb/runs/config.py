@@ -41,7 +41,7 @@ class Evaluation:
     every: int = 50_000
     """Updates while pre-training, steps while fine-tuning; also at step 0 and at the end of both."""
     episodes: int = 100
-    """Episodes of an evaluation."""
+    """Episodes per evaluation."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Config:
     agent: str = "iql"
     """A row of the table of agents, or `my_module:MyAgent`."""
     seed: int = 0
-    """Of everything random in the run."""
+    """Random seed of the run."""
     replay: Any = field(default_factory=Replay)
     schedule: Schedule = field(default_factory=Schedule)
     evaluation: Evaluation = field(default_factory=Evaluation)
