@@ -35,7 +35,7 @@ def check_sampler(make: MakeSampler, *, draws: int = 100_000, seed: int = 0) -> 
     Args:
         make: returns a new sampler, always with the same settings.
         draws: rows to draw per situation for the comparison of frequencies.
-        seed: of everything random here.
+        seed: random seed.
     """
     for situation, sampler in _situations(make, seed):
         try:
@@ -162,7 +162,7 @@ def check_agent(kind: Any, config: Any, *, obs_dim: int = 4, action_dim: int = 2
         config: its settings; small networks make this quick.
         obs_dim: size of an observation.
         action_dim: size of an action.
-        seed: of everything random here.
+        seed: random seed.
     """
     import jax
 

@@ -53,7 +53,7 @@ class Ring(d3rlpy.dataset.BufferProtocol):
     Args:
         limit: transitions to keep.
         sampler: the strategy; ARB with its defaults if not given.
-        seed: of everything random here.
+        seed: random seed.
     """
 
     def __init__(self, limit: int, sampler: Sampler | None = None, seed: int | None = None):
@@ -235,7 +235,7 @@ def create_replay_buffer(
         sampler: the strategy; ARB with its defaults if not given.
         episodes: past experience.
         env: for the shapes of observations and actions, if there are no episodes.
-        seed: of everything random here.
+        seed: random seed.
         kwargs: what else the host's `ReplayBuffer` takes, such as a `transition_picker`.
     """
     return ReplayBuffer(Ring(limit, sampler, seed), episodes=episodes, env=env, **kwargs)

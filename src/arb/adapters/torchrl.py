@@ -59,7 +59,7 @@ class StrategySampler(HostSampler):
 
     Args:
         sampler: the strategy; ARB with its defaults if not given. A copy of it is used.
-        seed: of everything random here.
+        seed: random seed.
         trajectory_key: where the number of a row's trajectory is, if not where TorchRL writes it.
     """
 

@@ -47,7 +47,7 @@ class ReplayBuffer:
         capacity: rows of the ring. When it is full, the oldest rows make way, offline ones first if loaded first.
         sampler: the strategy; ARB with its defaults if not given.
         gamma: discount of the Monte-Carlo returns.
-        seed: of everything random here. Equal seeds and equal calls give equal batches.
+        seed: random seed. Equal seeds and equal calls give equal batches.
         borders: where trajectories of loaded data end, see `arb.buffer.episodes`.
         action_bounds: (low, high); an action outside is refused. None does not look.
         failure_reward: for sparse rewards, see `arb.buffer.episodes.return_to_go`.

@@ -45,7 +45,7 @@ class Rows:
     Args:
         capacity: rows of the ring.
         sampler: the strategy; ARB with its defaults if not given.
-        seed: of everything random here.
+        seed: random seed.
     """
 
     def __init__(self, capacity: int, sampler: Sampler | None = None, seed: int | np.random.SeedSequence | None = None):
