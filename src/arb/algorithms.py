@@ -110,6 +110,8 @@ AGENTS: Mapping[str, AgentRow] = {
         {name: Tuned({"layer_norm": True}, temperature=5.0) for name in ("locomotion", "antmaze")},
     ),
 }
+DEFAULT_AGENT = "iql"
+"""The agent of a run that names none."""
 
 
 def agent_row(name: str) -> AgentRow:

@@ -86,6 +86,11 @@ class Strategy:
     settings: type = field(default=Replay)
     """Its settings as a frozen dataclass with `strategy` among them."""
 
+    @property
+    def keeps_all(self) -> bool:
+        """Whether it keeps the whole dataset, as all do that have no filter."""
+        return self.filter is _all
+
 
 # ---- rows from constructors ------------------------------------------------------------------------------------------
 _GIVEN = ("seed", "obs_dim", "action_dim", "online_steps")
@@ -197,6 +202,8 @@ DEFAULT = "arb_auto"
 """The strategy of a run that names none."""
 PAPER = ("naive", "parallel", "top_n", "berb", "arb")
 """The strategies that the paper compares."""
+OURS = ("arb", "arb_auto")
+"""The strategies that this project is about, which reports compare with the others."""
 COMPARED = (*PAPER, DEFAULT)
 """The strategies of a comparison that names none."""
 

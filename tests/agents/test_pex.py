@@ -175,5 +175,5 @@ def test_the_score_is_of_the_new_policy_or_of_the_pair():
 
 
 def test_discrete_actions_are_refused():
-    with pytest.raises(ValueError, match="use IQL for discrete ones"):
+    with pytest.raises(ValueError, match="supports only continuous actions"):
         PEX.create(jax.random.key(0), 4, 2, replace(SMALL, actions="discrete"))

@@ -3,11 +3,10 @@
 import csv
 import io
 
-import numpy as np
 import pytest
 
 from arb.report.cells import gather
-from arb.report.comparison import Group, groups, score_table, tables
+from arb.report.comparison import groups, score_table, tables
 from arb.report.runs import read_runs
 from arb.report.tables import Entry, Table, with_best
 from tests.report.folders import write_run, write_sweep
@@ -76,11 +75,13 @@ def test_what_is_put_together_has_intervals_and_says_how_far_to_trust_them(tmp_p
     assert 0.0 <= other.low <= other.value <= other.high <= 1.0
 
 
-def test_the_variant_that_is_compared_is_arb_or_the_last():
-    scores = (np.zeros(2),)
-    first = Group("iql", "x", ("x",), True, {"ARB λ=1": scores, "Naive": scores, "ARB λ=2": scores})
-    assert first.hero == "ARB λ=1"
-    assert Group("iql", "x", ("x",), True, {"Naive": scores, "BERB": scores}).hero == "BERB"
+@pytest.mark.parametrize(
+    ("strategies", "hero"), [(("naive", "berb", "arb", "recent"), "ARB"), (("naive", "berb"), "BERB")]
+)
+def test_the_variant_that_is_compared_is_arb_or_the_last(tmp_path, strategies, hero):
+    write_sweep(tmp_path, tasks=["hopper-medium-v2"], strategies=strategies)
+    (group,) = groups(results_of(tmp_path))
+    assert group.hero == hero
 
 
 def test_single_runs_are_not_put_together(tmp_path):

@@ -237,7 +237,7 @@ def test_a_discrete_environment_makes_the_policy_categorical(place):
 @pytest.mark.parametrize(
     ("agent", "env", "leaves", "message"),
     [
-        ("pex", "CartPole-v1", {}, "CartPole-v1 has discrete actions, and only IQL supports them"),
+        ("pex", "CartPole-v1", {}, "CartPole-v1 has discrete actions, which PEX does not support: choose --agent iql"),
         ("iql", "CartPole-v1", {"settings.actions": "continuous"}, "leave out settings.actions=continuous"),
         ("iql", "Pendulum-v1", {"settings.actions": "discrete"}, "Pendulum-v1 has continuous actions: leave"),
     ],

@@ -26,6 +26,7 @@ def antmaze_like():
 def test_top_n_ranks_by_raw_returns():
     dataset, raw = antmaze_like()
     kept, _ = prepare(Replay("top_n", keep=1), dataset, raw, 0, (1, 1, 100))
+    assert [name for name, row in STRATEGIES.items() if not row.keeps_all] == ["top_n"]
     assert set(kept["episode_ids"]) == {0}  # by shifted rewards the short failure would come first
     assert kept["rewards"].tolist() == [-1.0] * 29 + [0.0]
 

@@ -96,7 +96,7 @@ class FamO2O(Agent):
         """A fresh agent; actions are in [−1, 1]."""
         config = config or FamO2OConfig()
         if config.actions == "discrete":
-            raise DataError("FamO2O supports only continuous actions; use IQL for discrete ones")
+            raise DataError("FamO2O supports only continuous actions: its config cannot have actions='discrete'")
         if config.code_size < 2 or config.code_size % 2:
             raise DataError(f"FamO2O's code_size is {config.code_size}; give an even number, at least 2")
         k_critics, k_universal, k_balance = jax.random.split(key, 3)

@@ -63,7 +63,7 @@ class PEX(Agent):
         """A fresh agent; actions are in [−1, 1]."""
         config = config or PEXConfig()
         if config.actions == "discrete":
-            raise DataError("PEX supports only continuous actions; use IQL for discrete ones")
+            raise DataError("PEX supports only continuous actions: its config cannot have actions='discrete'")
         k_critics, k_old, k_new = jax.random.split(key, 3)
         sizes = (obs_dim, *config.hidden, action_dim)
         old, new = Gaussian.create(k_old, sizes), Gaussian.create(k_new, sizes, xavier, lowest=-5.0)

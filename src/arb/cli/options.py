@@ -20,13 +20,13 @@ def add_subject(options: argparse.ArgumentParser, lists: tuple[str, ...] = (), *
         lists: those that may be lists.
         defaults: those that differ from a run's.
     """
-    from arb.algorithms import AGENTS
+    from arb.algorithms import AGENTS, DEFAULT_AGENT
     from arb.runs.config import PRESETS
     from arb.strategies import DEFAULT, STRATEGIES
 
     subject = {
         "task": (("-t",), FIRST, "task, file or other source of offline data"),
-        "agent": (("-a",), "iql", f"{', '.join(AGENTS)}, or my_module:MyAgent"),
+        "agent": (("-a",), DEFAULT_AGENT, f"{', '.join(AGENTS)}, or my_module:MyAgent"),
         "strategy": (("-s",), DEFAULT, "a replay strategy (see below), or my_module:MyStrategy"),
         "seed": ((), "0", "the seed"),
     }

@@ -130,6 +130,7 @@ def listed(config: Config) -> list[str]:
 
 def _announce(config: Config, problem: Problem, folder: Path) -> None:
     from arb.envs import LIMIT
+    from arb.strategies import strategy_row
 
     plan = config.schedule
     print(
@@ -138,8 +139,9 @@ def _announce(config: Config, problem: Problem, folder: Path) -> None:
         f"then {plan.online:,} steps online; results in {folder}",
         flush=True,
     )
-    if config.replay.strategy == "top_n" and config.replay.keep >= len(problem.dataset["rewards"]):
-        print("top_n keeps all of these steps, so it is the same as naive: choose a smaller replay.keep")
+    kept = getattr(config.replay, "keep", 0)
+    if not strategy_row(config.replay.strategy).keeps_all and kept >= len(problem.dataset["rewards"]):
+        print(f"{config.replay.strategy} keeps all of these steps, so it filters nothing: choose a smaller replay.keep")
     for fault in problem.faults:
         print(f"warning: {fault} (`arb data audit` says more)", flush=True)
     if problem.unlimited:

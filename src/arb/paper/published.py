@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-STRATEGIES = {"naive": "Naive", "parallel": "Parallel", "top_n": "Top-N", "berb": "BERB", "arb": "ARB"}
+from arb.strategies import PAPER, strategy_label
+
+STRATEGIES = {name: strategy_label(name) for name in PAPER}
 """The paper's, in its order and spelling."""
 GROUPS: Mapping[str, str] = {
     "random": "Locomotion (r)",

@@ -27,11 +27,10 @@ from arb.report.page_data import told
 from arb.report.record import Record
 from arb.report.runs import ARCHIVE, Records, read_archive
 from arb.report.tables import Entry, Table, estimated
-from arb.strategies import strategy_label
+from arb.strategies import OURS, strategy_label
 from arb.tasks import family_of
 
 NOTES = "notes.md"
-OURS = ("arb", "arb_auto")
 _SHOWN = {
     "-curves": "learning curves",
     "-online-share": "online share of the batches",

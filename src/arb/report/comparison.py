@@ -14,6 +14,7 @@ from arb.report.baseline import paired_tables
 from arb.report.cells import MEASURES, PRIMARY, Results, Seeds
 from arb.report.statistics import Estimate, Floats
 from arb.report.tables import Entry, Table, estimated, with_best
+from arb.strategies import OURS
 
 
 def entry(values: Floats) -> Entry:
@@ -98,16 +99,13 @@ class Group:
     normalised: bool
     scores: Mapping[str, tuple[Floats, ...]]
     """By variant: one array per task."""
+    hero: str
+    """The variant whose improvement over the others is shown: ARB where it is there, else the last."""
 
     @property
     def seeds(self) -> str:
         """How many a cell has."""
         return counts((len(values) for scores in self.scores.values() for values in scores), "seed")
-
-    @property
-    def hero(self) -> str:
-        """The variant whose improvement over the others is shown: ARB where it is there, else the last."""
-        return next((variant for variant in self.scores if variant.split()[0] == "ARB"), list(self.scores)[-1])
 
     @property
     def says_more_than_its_cells(self) -> bool:
@@ -169,7 +167,9 @@ def _group(agent: str, name: str, cells: Sequence[Seeds], order: Sequence[str]) 
     if len(tasks) == 1:
         name = tasks[0]
     by_variant = {variant: tuple(scores[variant, task] for task in tasks) for variant in variants}
-    return Group(agent, name, tuple(tasks), all(cell.normalised for cell in cells), by_variant)
+    own = {cell.variant for cell in cells if cell.strategy in OURS}
+    hero = next((variant for variant in variants if variant in own), variants[-1])
+    return Group(agent, name, tuple(tasks), all(cell.normalised for cell in cells), by_variant, hero)
 
 
 def aggregate_table(group: Group, name: str) -> Table:

@@ -16,6 +16,7 @@ from arb.report.comparison import Group
 from arb.report.drawing import PALE, TITLE, plain, short, styles, themed, tidy
 from arb.report.intervals import aggregate_intervals, difference_intervals, improvement_intervals, performance_profile
 from arb.report.runs import read_runs
+from arb.strategies import STRATEGIES
 
 BUFFER, BOUND, EFFECTIVE = "online share of the buffer", "its upper bound", "effective sample size, share of the rows"
 _COLUMNS = 3
@@ -100,8 +101,9 @@ def _share_panel(axes: Any, cells: Sequence[Seeds], style: Mapping[str, Any]) ->
 
     A single run has room for its effective sample size too.
     """
-    # Top-N keeps fewer offline rows: its buffer is not that of the others.
-    buffers = [cell.metric("replay.online_rows") for cell in cells if cell.strategy != "top_n"]
+    # A strategy that keeps fewer offline rows has not the buffer of the others.
+    filters = {name for name, row in STRATEGIES.items() if not row.keeps_all}
+    buffers = [cell.metric("replay.online_rows") for cell in cells if cell.strategy not in filters]
     for steps, rows in [buffer for buffer in buffers if buffer][:1]:
         axes.plot(steps, rows.mean(0), color=PALE, linewidth=2.5, alpha=0.6, label=BUFFER)
     for cell in cells:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.algorithms import agent_class, agent_row, tuned
+from arb.algorithms import AGENTS, agent_class, agent_label, agent_row, tuned
 from arb.buffer.replay import ReplayBuffer
 from arb.buffer.samplers import Sampler
 from arb.data import Reference, fingerprint, normalised
@@ -227,6 +227,8 @@ def _numbers(recorded: NDArray[Any], env: str, choices: int) -> NDArray[Any]:
 def _refuse_other_actions(config: Config, env: str, kind: str) -> None:
     if not agent_row(config.agent).discrete:
         if kind == "discrete":
-            raise DataError(f"{env} has discrete actions, and only IQL supports them: choose --agent iql")
+            can = [name for name, row in AGENTS.items() if row.discrete]
+            unable = f"{env} has discrete actions, which {agent_label(config.agent)} does not support"
+            raise DataError(f"{unable}: choose --agent {' or '.join(can)}")
     elif config.settings.actions not in (None, kind):
         raise DataError(f"{env} has {kind} actions: leave out settings.actions={config.settings.actions}")

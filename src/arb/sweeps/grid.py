@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from arb.algorithms import settings_class
+from arb.algorithms import DEFAULT_AGENT, settings_class
 from arb.data.load import without_suffix
 from arb.errors import DataError
 from arb.runs.config import OPTIONS, Config, configure, flat
@@ -29,7 +29,7 @@ class Cell(NamedTuple):
 
 def grid(
     tasks: Iterable[str],
-    agents: Iterable[str] = ("iql",),
+    agents: Iterable[str] = (DEFAULT_AGENT,),
     strategies: Iterable[str] = (DEFAULT,),
     seeds: Iterable[int] = (0,),
     leaves: Mapping[str, Sequence[Any]] | None = None,
