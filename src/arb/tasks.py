@@ -143,8 +143,9 @@ LOCOMOTION = (
     ("walker2d", "full-replay", 285115514, "f2720f9d27b2acef6ec9a7d9ad3b80b6c2078ad4467cee668a81e3b3c80bcf2a"),
 )
 
-# maze: its name in D4RL's files, and the time limit of its environment
-MAZES = {"umaze": ("u-maze", 700), "medium": ("big-maze", 1000), "large": ("hardest-maze", 1000)}
+MAZE_LIMITS = {"umaze": 700, "medium": 1000, "large": 1000}
+"""Time limits of the mazes' environments."""
+_MAZE_FILES = {"umaze": "u-maze", "medium": "big-maze", "large": "hardest-maze"}
 
 # name, several starts, several goals (as the file's name says), size, SHA-256
 ANTMAZE = (
@@ -166,10 +167,9 @@ def _locomotion(robot: str, quality: str, size: int, sha256: str) -> Task:
 
 def _antmaze(name: str, starts: bool, goals: bool, size: int, sha256: str) -> Task:
     maze = name.split("-")[0]
-    in_file, horizon = MAZES[maze]
-    file = f"Ant_maze_{in_file}_noisy_multistart_{starts}_multigoal_{goals}_sparse_fixed.hdf5"
+    file = f"Ant_maze_{_MAZE_FILES[maze]}_noisy_multistart_{starts}_multigoal_{goals}_sparse_fixed.hdf5"
     env, urls = f"arb/antmaze-{maze}-v2", (f"{HOST}/ant_maze_v2/{file}",)
-    return Task(f"antmaze-{name}-v2", "antmaze", env, horizon, REFERENCES["antmaze"], urls, size, sha256)
+    return Task(f"antmaze-{name}-v2", "antmaze", env, MAZE_LIMITS[maze], REFERENCES["antmaze"], urls, size, sha256)
 
 
 TASKS: Mapping[str, Task] = MappingProxyType(
@@ -183,7 +183,7 @@ def _suite() -> Iterator[Task]:
     for robot in ("hopper", "walker2d", "halfcheetah"):
         for quality in ("random", "mixed", "medium", "medium-expert"):
             yield Task(f"suite:{robot}-{quality}", "locomotion", f"arb/{robot}-v2", 1000, REFERENCES[robot])
-    for maze, (_, horizon) in MAZES.items():
+    for maze, horizon in MAZE_LIMITS.items():
         for walk in ("play", "diverse"):
             env = f"arb/antmaze-{maze}-v2"
             yield Task(f"suite:antmaze-{maze}-{walk}", "antmaze", env, horizon, REFERENCES["antmaze"])

@@ -15,7 +15,7 @@ from arb.data import audit, borders, fingerprint, read
 from arb.data.ladder import FRACTIONS, Ladder, Rung, Snapshot, nearest, read_ladder, select, write_ladder
 from arb.data.load import locate
 from arb.data.recording import record
-from arb.data.suite import QUALITIES, made, make, wanted
+from arb.data.suite import RECIPES, made, make, wanted
 from arb.data.waypoints import GOALS, RECORDING, Walk, cell_of, record_walks, relabelled, routes, waypoint
 from arb.envs.maze import MAZES
 from arb.tasks import SUITE, TASKS, task_of
@@ -167,7 +167,7 @@ def test_the_table_of_the_suite() -> None:
         assert task_of(name) is task_of(f"{name}:5000") is task
     assert SUITE["suite:antmaze-umaze-play"].horizon == 700
     assert SUITE["suite:hopper-mixed"].reference == TASKS["hopper-medium-v2"].reference
-    assert {rung for parts in QUALITIES.values() for rung in parts} <= {"random", *FRACTIONS}
+    assert {rung for parts in RECIPES.values() for rung in parts} <= {"random", *FRACTIONS}
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_mixed_set_is_what_its_recipe_says(cache: Path) -> None:
     story = data.attributes["made_by"].split("; ")
     shares = [int(part.split()[0]) for part in story]
     assert sum(shares) == len(data)
-    for share, part in zip(shares, QUALITIES["mixed"].values(), strict=True):
+    for share, part in zip(shares, RECIPES["mixed"].values(), strict=True):
         assert 500 * part <= share < 500 * part + 1000
     lengths = np.diff(np.concatenate(borders(data.columns)).reshape(2, -1), axis=0)[0]
     assert lengths[:10].mean() < 50 < lengths[-1]  # random falls; the best policy stays up

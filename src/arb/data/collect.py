@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from arb.data.ladder import FRACTIONS, MIXED
 from arb.data.load import writer_for
 from arb.data.recording import Dataset, joined, random_actor, record, versions
 from arb.envs.rollout import ActionMap
@@ -21,10 +22,8 @@ from arb.errors import DataError
 from arb.progress import progress
 
 Attributes = dict[str, str | int | float]
-MEDIUM = 1 / 3
+MEDIUM = FRACTIONS["33"]
 """A medium policy has come a third of the way to the best (D4RL's definition)."""
-MIXED: tuple[tuple[float | None, int], ...] = ((None, 1), (0.1, 1), (0.25, 1), (0.5, 1), (0.75, 2), (1.0, 2))
-"""Stages of a mixed set: random, then policies about this far on the way to the best; and their shares of the rows."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +98,9 @@ def _medium_expert(request: Request) -> tuple[Dataset, str]:
 
 
 def _mixed(request: Request) -> tuple[Dataset, str]:
-    unit, parts, stories = request.steps // sum(share for _, share in MIXED), [], []
-    for stage, (fraction, share) in enumerate(MIXED):
-        step = None if fraction is None else _run(request).nearest(fraction)
+    unit, parts, stories = request.steps // sum(MIXED.values()), [], []
+    for stage, (rung, share) in enumerate(MIXED.items()):
+        step = _run(request).nearest(FRACTIONS[rung]) if rung in FRACTIONS else None
         story = "uniformly random actions" if step is None else _snapshot(request, step)
         parts.append(_rollout(request, step, share * unit, f"stage {stage + 1} of {len(MIXED)}", stage))
         stories.append(f"{len(parts[-1]['rewards'])} rows of {story}")

@@ -23,6 +23,8 @@ from arb.policy.networks import MLP
 LADDERS = Path(__file__).parent / "ladders"
 FRACTIONS = {"10": 0.10, "25": 0.25, "33": 1 / 3, "50": 0.50, "75": 0.75, "100": 1.0}
 """Rungs above `random`, and how far each is on the way from random actions to the best policy."""
+MIXED = {"random": 1, "10": 1, "25": 1, "50": 1, "75": 2, "100": 2}
+"""A mixed set: rungs, one after the other, and their shares of the rows."""
 CANDIDATES = 3
 """So many snapshots per rung are evaluated a second time, over more episodes."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from arb.data.ladder import Ladder, read_ladder
+from arb.data.ladder import MIXED, Ladder, read_ladder
 from arb.data.recording import Dataset, Tell, joined, random_actor, record, versions
 from arb.errors import DataError, near
 from arb.files import locked
@@ -25,15 +25,13 @@ VERSION = 1
 """Of the recipes: raised when a set with the same name and seed would hold other rows."""
 WALK_HORIZON = {"umaze-play": 700}
 """Steps of a recorded walk; all other sets have 1,000, also `umaze-diverse`, as in D4RL's files."""
-
-
-QUALITIES: Mapping[str, Mapping[str, int]] = {
+RECIPES: Mapping[str, Mapping[str, int]] = {
     "random": {"random": 1},
-    "mixed": {"random": 1, "10": 1, "25": 1, "50": 1, "75": 2, "100": 2},
+    "mixed": MIXED,
     "medium": {"33": 1},
     "medium-expert": {"33": 1, "100": 1},
 }
-"""Rungs of the ladder, one after the other, and their shares of a set."""
+"""By quality: rungs of the ladder, one after the other, and their shares of a set. The ant's sets are walks instead."""
 
 
 class Wanted(NamedTuple):
@@ -56,8 +54,7 @@ class Wanted(NamedTuple):
     @property
     def robot(self) -> str:
         """Whose ladder it is made from."""
-        robot = self.task.name.removeprefix(PREFIX).partition("-")[0]
-        return "ant" if robot == "antmaze" else robot
+        return self.task.name.removeprefix(PREFIX).partition("-")[0] if self.quality in RECIPES else "ant"
 
 
 def wanted(name: str, rows: int | None = None, seed: int = 0) -> Wanted:
@@ -98,9 +95,8 @@ def make(asked: Wanted, out: Path, ladder: Ladder | None = None) -> Dataset:
     from arb.data.hdf5 import write_hdf5
 
     ladder = ladder or read_ladder(asked.robot)
-    walks = asked.task.family == "antmaze"
     with progress(f"making {asked.source}", asked.rows) as tell:
-        columns, story = (_walks if walks else _rungs)(asked, ladder, tell)
+        columns, story = (_rungs if asked.quality in RECIPES else _walks)(asked, ladder, tell)
     about = {
         "env": asked.task.env,
         "suite": asked.source,
@@ -122,7 +118,7 @@ def _rungs(asked: Wanted, ladder: Ladder, tell: Tell) -> tuple[Dataset, dict[str
     from arb.envs import make as make_env
 
     env, parts, stories, done = make_env(asked.task.env), [], [], 0
-    recipe = QUALITIES[asked.quality]
+    recipe = RECIPES[asked.quality]
     for number, (name, share) in enumerate(recipe.items()):
         rung = ladder.rungs[name]
         actor = random_actor(env) if rung.policy is None else rung.policy.sample

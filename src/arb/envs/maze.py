@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from arb.tasks import MAZE_LIMITS
+
 Floats = NDArray[np.float64]
 CELL = 4.0
 """Side of a cell in metres."""
@@ -40,38 +42,28 @@ class Maze:
         return np.maximum(centre + rng.uniform(0.0, 1.0, 2) + rng.uniform(0.0, 0.5, 2), 0.0)
 
 
-MAZES = {
-    maze.name: maze
-    for maze in (
-        Maze("umaze", ("#####", "#R..#", "###.#", "#G..#", "#####"), 700),
-        Maze(
-            "medium",
-            (
-                "########",
-                "#R.##..#",
-                "#..#...#",
-                "##...###",
-                "#..#...#",
-                "#.#..#.#",
-                "#...#.G#",
-                "########",
-            ),
-            1000,
-        ),
-        Maze(
-            "large",
-            (
-                "############",
-                "#R...#.....#",
-                "#.##.#.#.#.#",
-                "#......#...#",
-                "#.####.###.#",
-                "#..#.#.....#",
-                "##.#.#.#.###",
-                "#..#...#.G.#",
-                "############",
-            ),
-            1000,
-        ),
-    )
+_GRIDS = {
+    "umaze": ("#####", "#R..#", "###.#", "#G..#", "#####"),
+    "medium": (
+        "########",
+        "#R.##..#",
+        "#..#...#",
+        "##...###",
+        "#..#...#",
+        "#.#..#.#",
+        "#...#.G#",
+        "########",
+    ),
+    "large": (
+        "############",
+        "#R...#.....#",
+        "#.##.#.#.#.#",
+        "#......#...#",
+        "#.####.###.#",
+        "#..#.#.....#",
+        "##.#.#.#.###",
+        "#..#...#.G.#",
+        "############",
+    ),
 }
+MAZES = {name: Maze(name, rows, MAZE_LIMITS[name]) for name, rows in _GRIDS.items()}
