@@ -23,7 +23,8 @@ import numpy as np
 import torch
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, IQLConfig, learn
+from arb.agents import IQL, PEX, SAC, CalQL, FamO2O, IQLConfig, fork, learn
+from arb.agents.nets import with_precision
 from arb.algorithms import agent_settings
 from arb.buffer.storage import Batch
 from arb.tasks import FAMILIES
@@ -128,21 +129,19 @@ def variants(some: int, few: int) -> Iterator[Variant]:
     key, antmaze = jax.random.key(0), agent_settings("calql", FAMILIES["antmaze"])
     yield Variant("eager PyTorch IQL", eager(TorchIQL(OBS, ACTION), some))
     yield Variant("eager PyTorch Cal-QL", eager(TorchCalQL(OBS, ACTION), few))
-    half = "bfloat16"
     for name, agent, rival in (
         ("IQL", IQL.create(key, OBS, ACTION), "eager PyTorch IQL"),
-        ("IQL, bfloat16", IQL.create(key, OBS, ACTION, IQLConfig(precision=half)), "eager PyTorch IQL"),
         ("PEX, offline", PEX.create(key, OBS, ACTION), "eager PyTorch IQL"),
         ("PEX, online", PEX.create(key, OBS, ACTION).begin_online(), "eager PyTorch IQL"),
         ("FamO2O", FamO2O.create(key, OBS, ACTION), "eager PyTorch IQL"),
         ("SAC", SAC.create(key, OBS, ACTION), ""),
         ("Cal-QL", CalQL.create(key, OBS, ACTION), "eager PyTorch Cal-QL"),
-        ("Cal-QL, bfloat16", CalQL.create(key, OBS, ACTION, CalQLConfig(precision=half)), "eager PyTorch Cal-QL"),
         ("Cal-QL, AntMaze", CalQL.create(key, OBS, ACTION, antmaze), ""),
     ):
         updates, unroll = (few, 1) if isinstance(agent, CalQL) else (some, 4)
-        flops = work(agent)  # before the agent is used up
+        flops, half = work(agent), with_precision(fork(agent), "bfloat16")  # before the agent is used up
         yield Variant(name, ours(agent, updates, unroll), rival, flops)
+        yield Variant(f"{name}, bfloat16", ours(half, updates, unroll), rival, flops)
 
 
 def quick_variants() -> Iterator[Variant]:
