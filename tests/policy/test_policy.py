@@ -137,7 +137,7 @@ def test_pretrained_best_and_last_policies_lie_side_by_side(actors, tmp_path):
     [
         ("iql", "<Policy Gaussian: 5 numbers -> 3 numbers>"),
         ("discrete", "<Policy Categorical: 5 numbers -> a discrete action>"),
-        ("famo2o", "<Policy Family: 5 numbers -> 3 numbers>"),
+        ("famo2o", "<Policy PolicyFamily: 5 numbers -> 3 numbers>"),
     ],
 )
 def test_a_policy_prints_in_one_line(actors, name, line, tmp_path):
@@ -201,6 +201,7 @@ def test_a_file_that_names_other_kinds_or_sizes_is_refused(actors, tmp_path):
     path = export_policy(actors["famo2o"], SHAPING, actions_of("famo2o"), tmp_path)
     with np.load(path) as file:
         about = json.loads(file["about"].tobytes())
+    assert about["actor"]["kind"] == "Family"  # as earlier files have it
     whole = path.read_bytes()
     for change in (
         {"actor": {"kind": "os.system"}},

@@ -62,7 +62,7 @@ class Balance(actors.Balance):
 
 
 @pytree
-class Family(actors.Family):
+class PolicyFamily(actors.PolicyFamily):
     """The universal policy and its balance model."""
 
     universal: Gaussian
@@ -81,7 +81,7 @@ class FamO2O(Agent):
     """A FamO2O agent, as a value."""
 
     critics: Critics
-    family: Family
+    family: PolicyFamily
     log_temperature: Array
     universal_adam: AdamState
     balance_adam: AdamState
@@ -107,7 +107,7 @@ class FamO2O(Agent):
         critics = Critics.create(k_critics, obs_dim, action_dim, config.hidden)
         log_temperature = jnp.zeros(())
         states = (adam(universal), adam(balance), adam(log_temperature))
-        family = Family(universal, balance, config.code_size)
+        family = PolicyFamily(universal, balance, config.code_size)
         agent = cls(critics, family, log_temperature, *states, obs_dim, action_dim, config)
         return with_precision(agent, config.precision)
 
@@ -158,7 +158,7 @@ class FamO2O(Agent):
         return anywhere
 
     @property
-    def actor(self) -> Family:
+    def actor(self) -> PolicyFamily:
         """The networks that choose actions."""
         return self.family
 

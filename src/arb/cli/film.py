@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,12 +90,21 @@ def film(env: str, act: Callable[[Any], Any], seed: int, path: Path) -> tuple[fl
 
     from arb.envs import make
     from arb.envs.observations import flattened
+    from arb.envs.rollout import episode
 
     rewards: list[float] = []
+    pictures: list[Any] = []
     # An open OpenGL context complains when Python ends, so it is closed whatever happens.
     with closing(flattened(make(env, render_mode="rgb_array"))) as world:
         every, delay = pace(float(world.metadata.get("render_fps") or 30))
-        pictures = [_small(Image.fromarray(shot)) for shot in _play(world, act, seed, every, rewards)]
+
+        def drawn(obs: Any) -> Any:
+            if len(rewards) % every == 0:
+                pictures.append(_small(Image.fromarray(world.render())))
+            return act(obs)
+
+        rewards.extend(step.reward for step in episode(world, drawn, seed))
+        pictures.append(_small(Image.fromarray(world.render())))
     with whole(path) as unfinished:
         pictures[0].save(unfinished, format="GIF", save_all=True, append_images=pictures[1:], duration=delay, loop=0)
     return float(np.sum(rewards)), len(rewards)
@@ -105,18 +114,6 @@ def pace(steps_per_second: float) -> tuple[int, int]:
     """Steps from one picture to the next, and milliseconds: browsers slow down what is faster than 20 ms a picture."""
     every = max(1, int(DELAY_MS * steps_per_second / 1000))
     return every, max(20, round(every / steps_per_second * 100) * 10)
-
-
-def _play(world: Any, act: Callable[[Any], Any], seed: int, every: int, rewards: list[float]) -> Iterator[Any]:
-    obs, _ = world.reset(seed=seed)
-    yield world.render()
-    over = False
-    while not over:
-        obs, reward, terminated, truncated, _ = world.step(act(obs))
-        rewards.append(float(reward))
-        over = terminated or truncated
-        if over or len(rewards) % every == 0:
-            yield world.render()
 
 
 def _small(picture: Any) -> Any:

@@ -187,7 +187,7 @@ class Balance:
 
 
 @dataclass(frozen=True, eq=False)
-class Family:
+class PolicyFamily:
     """The universal policy under the balance model's mode."""
 
     universal: Gaussian

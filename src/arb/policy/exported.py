@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from arb.errors import DataError
 from arb.files import write_npz
-from arb.policy.actors import Balance, Categorical, Family, Gaussian, Pair, TanhGaussian
+from arb.policy.actors import Balance, Categorical, Gaussian, Pair, PolicyFamily, TanhGaussian
 from arb.policy.networks import MLP, Twin
 from arb.runfolder import POLICIES, RunFolder
 
@@ -27,10 +27,13 @@ LARGEST = 2**30
 _DAMAGED = "is damaged or not a policy: copy it again, or remove DONE from its run's folder and rerun `arb run`"
 
 Arrays = NDArray[Any]
-Actor = Gaussian | TanhGaussian | Categorical | Pair | Family
+Actor = Gaussian | TanhGaussian | Categorical | Pair | PolicyFamily
 _KINDS: Mapping[str, type] = {
-    kind.__name__: kind for kind in (MLP, Twin, Gaussian, TanhGaussian, Categorical, Pair, Balance, Family)
+    **{kind.__name__: kind for kind in (MLP, Twin, Gaussian, TanhGaussian, Categorical, Pair, Balance)},
+    "Family": PolicyFamily,
 }
+"""By the names in files."""
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,16 +119,16 @@ def _described(part: Any, path: str, arrays: dict[str, Arrays]) -> Any:
     if not is_dataclass(part):
         arrays[path] = np.asarray(part)
         return path
-    kind = next(kind for kind in getmro(type(part)) if kind in _KINDS.values())
+    kind = next(kind for kind in getmro(type(part)) if kind in _NAMES)
     own = {f.name: getattr(part, f.name) for f in fields(kind)}
     start = f"{path}." if path else ""
-    return {"kind": kind.__name__} | {name: _described(value, start + name, arrays) for name, value in own.items()}
+    return {"kind": _NAMES[kind]} | {name: _described(value, start + name, arrays) for name, value in own.items()}
 
 
 def _obs_size(actor: Actor) -> int:
     """The inputs of the network that reads the observation alone."""
-    reader = actor.old.net if isinstance(actor, Pair) else actor.balance.net if isinstance(actor, Family) else actor.net
-    return int(reader.weights[0].shape[0])
+    own = actor.old if isinstance(actor, Pair) else actor.balance if isinstance(actor, PolicyFamily) else actor
+    return int(own.net.weights[0].shape[0])
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
