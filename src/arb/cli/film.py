@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,25 +87,23 @@ def film(env: str, act: Callable[[Any], Any], seed: int, path: Path) -> tuple[fl
         raise DataError(f"{env} cannot be drawn on this machine ({problem}){advice}")
     # Read when the first picture is drawn, so it is early enough here.
     os.environ["MUJOCO_GL"] = backend
-    from PIL import Image
-
     from arb.envs import make
     from arb.envs.observations import flattened
     from arb.envs.rollout import episode
 
-    rewards: list[float] = []
     pictures: list[Any] = []
+    steps = count()
     # An open OpenGL context complains when Python ends, so it is closed whatever happens.
     with closing(flattened(make(env, render_mode="rgb_array"))) as world:
         every, delay = pace(float(world.metadata.get("render_fps") or 30))
 
         def drawn(obs: Any) -> Any:
-            if len(rewards) % every == 0:
-                pictures.append(_small(Image.fromarray(world.render())))
+            if next(steps) % every == 0:
+                pictures.append(_picture(world.render()))
             return act(obs)
 
-        rewards.extend(step.reward for step in episode(world, drawn, seed))
-        pictures.append(_small(Image.fromarray(world.render())))
+        rewards = [step.reward for step in episode(world, drawn, seed)]
+        pictures.append(_picture(world.render()))
     with whole(path) as unfinished:
         pictures[0].save(unfinished, format="GIF", save_all=True, append_images=pictures[1:], duration=delay, loop=0)
     return float(np.sum(rewards)), len(rewards)
@@ -116,7 +115,10 @@ def pace(steps_per_second: float) -> tuple[int, int]:
     return every, max(20, round(every / steps_per_second * 100) * 10)
 
 
-def _small(picture: Any) -> Any:
+def _picture(shot: Any) -> Any:
+    from PIL import Image
+
+    picture = Image.fromarray(shot)
     if picture.width > WIDTH:
         picture = picture.resize((WIDTH, round(picture.height * WIDTH / picture.width)))
     return picture.quantize(64)  # colours: enough for a rendered robot, and half the file

@@ -26,6 +26,8 @@ GROUPS: Mapping[str, str] = {
     "antmaze": "AntMaze",
 }
 """The paper's sets of tasks, with its names for them."""
+TEMPERATURES = {"calql": 5.0, "pex": 0.5, "famo2o": 0.5}
+"""λ of ARB as printed. `arb.algorithms` holds what runs use: also a value for IQL, for which the paper names none."""
 SEEDS = 4
 STEPS = 1_000_000
 """Environment steps online, after as many updates offline."""

@@ -16,7 +16,6 @@ from arb.report.tables import Entry, Table, with_best
 Contradictions = Mapping[tuple[str, str, str], published.Contradiction]
 TableRow = tuple[tuple[str, ...], tuple[Entry, ...]]
 SETTINGS = {"replay.clip": [-12.0, 7.0], "replay.level": "trajectory"}
-TEMPERATURES = {"calql": 5.0, "pex": 0.5, "famo2o": 0.5}
 
 
 def ours(results: Results, agent: str, task: str, strategy: str) -> Seeds | None:
@@ -32,8 +31,8 @@ def ours(results: Results, agent: str, task: str, strategy: str) -> Seeds | None
 def _nearness(cell: Seeds) -> tuple[int, int]:
     config = cell.runs[0].config
     wanted: dict[str, object] = dict(SETTINGS)
-    if cell.agent in TEMPERATURES:
-        wanted["replay.temperature"] = TEMPERATURES[cell.agent]
+    if cell.agent in published.TEMPERATURES:
+        wanted["replay.temperature"] = published.TEMPERATURES[cell.agent]
     online = config.get("schedule.online", 0)
     return sum(config.get(leaf) == value for leaf, value in wanted.items()), online if isinstance(online, int) else 0
 
