@@ -31,7 +31,7 @@ class Tuned:
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What differs from the defaults of the agent's settings."""
-    temperature: float = 0.5
+    arb_temperature: float = 0.5
     """λ of ARB."""
     rule: ShapingRule | None = None
     """How states and rewards are shaped, where it is not as the family's other agents have it."""
@@ -70,7 +70,7 @@ AGENTS: Mapping[str, AgentRow] = {
         "Cal-QL",
         "arb.agents.calql:CalQL",
         {
-            "locomotion": Tuned(temperature=5.0),
+            "locomotion": Tuned(arb_temperature=5.0),
             "antmaze": Tuned(
                 {
                     "critic_hidden": (256,) * 5,
@@ -81,7 +81,7 @@ AGENTS: Mapping[str, AgentRow] = {
                     "max_backup": True,
                     "lowest_gap": -200.0,
                 },
-                temperature=5.0,
+                arb_temperature=5.0,
                 rule=ShapingRule(states=False, scale=10.0, shift=-5.0),
             ),
         },
@@ -107,7 +107,7 @@ AGENTS: Mapping[str, AgentRow] = {
     "sac": AgentRow(
         "SAC",
         "arb.agents.sac:SAC",
-        {name: Tuned({"layer_norm": True}, temperature=5.0) for name in ("locomotion", "antmaze")},
+        {name: Tuned({"layer_norm": True}, arb_temperature=5.0) for name in ("locomotion", "antmaze")},
     ),
 }
 DEFAULT_AGENT = "iql"

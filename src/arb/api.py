@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arb.algorithms import DEFAULT_AGENT
 from arb.strategies import DEFAULT
 from arb.tasks import FIRST
 
@@ -26,7 +27,7 @@ PathLike = str | os.PathLike[str]
 
 def run(
     task: str = FIRST,
-    agent: str = "iql",
+    agent: str = DEFAULT_AGENT,
     strategy: str = DEFAULT,
     seed: int = 0,
     *,
@@ -43,7 +44,7 @@ def run(
         task: a D4RL task, a file, or another source of past data.
         agent: `iql`, `calql`, `pex`, `famo2o`, `sac`, or `my_module:MyAgent`.
         strategy: `arb`, `arb_auto`, `naive`, `parallel`, `top_n`, `berb` ..., or `my_module:MyStrategy`.
-        seed: of everything random.
+        seed: random seed.
         env: Gymnasium id, for data that does not say its own.
         preset: how much training: `smoke`, `demo`, `small` or `paper`.
         settings: any setting by its full name, e.g. `{"schedule.online": 50_000, "replay.temperature": 2}`.
@@ -59,7 +60,7 @@ def run(
 
 def sweep(
     tasks: Iterable[str] = (FIRST,),
-    agents: Iterable[str] = ("iql",),
+    agents: Iterable[str] = (DEFAULT_AGENT,),
     strategies: Iterable[str] = (DEFAULT,),
     seeds: Iterable[int] = (0,),
     *,
@@ -93,7 +94,7 @@ def sweep(
 
 def compare(
     task: str = FIRST,
-    agent: str = "iql",
+    agent: str = DEFAULT_AGENT,
     strategies: Iterable[str] | None = None,
     seeds: Iterable[int] = (0, 1, 2),
     *,

@@ -83,7 +83,7 @@ def test_every_value_is_that_of_the_table(algorithm):
     table, arb_temperature = TABLES[algorithm]
     for column, domain in enumerate(DOMAINS):
         assert asdict(agent_settings(algorithm, FAMILIES[domain])) == {name: row[column] for name, row in table.items()}
-        assert tuned(algorithm, FAMILIES[domain]).temperature == arb_temperature
+        assert tuned(algorithm, FAMILIES[domain]).arb_temperature == arb_temperature
 
 
 def test_there_is_a_preset_for_every_algorithm_on_every_domain():

@@ -29,7 +29,7 @@ def test_the_family_follows_from_the_task(task):
     for agent in AGENTS:
         config = configure(task=task, agent=agent, strategy="arb", preset="paper")
         assert config.settings == agent_settings(agent, FAMILIES[family])
-        assert config.replay.temperature == tuned(agent, FAMILIES[family]).temperature
+        assert config.replay.temperature == tuned(agent, FAMILIES[family]).arb_temperature
 
 
 def test_the_family_of_ones_own_data_is_that_of_its_environment(tmp_path):

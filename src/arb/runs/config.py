@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, NamedTuple, get_type_hints
 
-from arb.algorithms import agent_settings, tuned
+from arb.algorithms import DEFAULT_AGENT, agent_settings, tuned
 from arb.data import attributes_of
 from arb.errors import DataError, near
 from arb.plugins import is_plug_in
@@ -52,7 +52,7 @@ class Config:
     """A D4RL task, a file, or another source that `arb.data.load` knows."""
     env: str = ""
     """The environment, as a Gymnasium id; a task, and a file made here, bring their own."""
-    agent: str = "iql"
+    agent: str = DEFAULT_AGENT
     """A row of the table of agents, or `my_module:MyAgent`."""
     seed: int = 0
     """Random seed of the run."""
@@ -116,7 +116,7 @@ def configure(
     *,
     task: str = Config.task,
     env: str = "",
-    agent: str = "iql",
+    agent: str = DEFAULT_AGENT,
     strategy: str = DEFAULT,
     seed: int = 0,
     preset: str = "demo",
@@ -129,7 +129,7 @@ def configure(
         env: Gymnasium id, for data that does not say its own.
         agent: a row of `arb.algorithms`, or `my_module:MyAgent`.
         strategy: a row of `arb.strategies`, or `my_module:MyStrategy`.
-        seed: of everything random.
+        seed: random seed.
         preset: how much training: `smoke`, `demo`, `small` or `paper`.
         overrides: values by leaf, such as `"schedule.online"` or `"settings.expectile"`.
     """
@@ -138,7 +138,7 @@ def configure(
     schedule, evaluation, hidden = PRESETS[preset]
     family = family_of(task, env or _recorded_env(task))
     row = strategy_row(strategy)
-    paper = {"temperature": tuned(agent, family).temperature} if row.settings is Replay else {}
+    paper = {"temperature": tuned(agent, family).arb_temperature} if row.settings is Replay else {}
     replay = row.settings(**{"strategy": strategy, **paper, **row.defaults})
     settings: Any = agent_settings(agent, family)
     if hidden and not is_plug_in(agent):
