@@ -394,10 +394,11 @@ def headline() -> str:
     ours = [one for one in comparisons(results, "naive") if one.agent == "iql" and one.strategy in TOLD]
     ours = [one for one in ours if all(by_default(run) for pairs in one.pairs.values() for run, _ in pairs)]
     found = {one.variant: one.over(one.normalised) for name in TOLD for one in ours if one.strategy == name}
+    sets = max(map(len, found.values()))
+    found = {name: values for name, values in found.items() if len(values) == sets}  # what has been run on all of them
     corrected = paired.holm({name: paired.p_value(values) for name, values in found.items()})
     counts = sorted({len(seeds) for values in found.values() for seeds in values})
     seeds = f"{counts[0]} to {counts[-1]} seeds" if counts[1:] else f"{counts[0]} seeds"
-    sets = max(map(len, found.values()))
     each = ", ".join(f"{name} {_interval(paired.t_interval(values))}" for name, values in found.items())
     said = {name: verdict(values, corrected[name]) for name, values in found.items()}
     sure = [f"{name} is {word} on average" for name, word in said.items() if word in ("better", "worse")]
