@@ -91,5 +91,5 @@ def test_returns_that_are_all_equal_cannot_be_scaled() -> None:
 def test_scores_by_hand() -> None:
     assert normalised([-20.272305, 3234.3], Reference(-20.272305, 3234.3)).tolist() == [0, 100]
     assert normalised(0.85, Reference(0, 1)) == pytest.approx(85)
-    with pytest.raises(ValueError, match="must be larger"):
+    with pytest.raises(ValueError, match="must be two numbers, the second larger"):
         normalised(1, Reference(1, 1))
