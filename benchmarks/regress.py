@@ -1,6 +1,6 @@
 """Did a change to agents or buffer change what is learned, or how long it takes? A small fixed grid, one table.
 
-    python benchmarks/regress.py           four agents, three strategies, two seeds on Pendulum
+    python benchmarks/regress.py           four agents, three strategies, two seeds on Pendulum, six minutes on a core
     python benchmarks/regress.py --quick   IQL, two strategies, one seed, a few hundred steps
     python benchmarks/regress.py --save    and keep the runs as the archive that later versions are compared with
 
