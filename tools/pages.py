@@ -384,7 +384,8 @@ TOLD = ("arb", "arb_auto", "parallel", "top_n", "berb")
 
 def headline() -> str:
     """A figure and three sentences: what was run, what the differences to naive replay are, and what may be said."""
-    from arb.paper.results import by_default, quality_table
+    from arb.paper.claims import by_default
+    from arb.paper.findings import by_recorders
     from arb.report import paired
     from arb.report.baseline import comparisons, verdict
     from arb.report.cells import gather
@@ -402,15 +403,9 @@ def headline() -> str:
     each = ", ".join(f"{name} {_interval(paired.t_interval(values))}" for name, values in found.items())
     said = {name: verdict(values, corrected[name]) for name, values in found.items()}
     sure = [f"{name} is {word} on average" for name, word in said.items() if word in ("better", "worse")]
-    rest = "for the others we cannot tell" if sure else "Over all sets we cannot tell"
-    table = quality_table(results, "iql")
-    marked = [
-        f"on {labels[0]} data {column} differs by {entry.value:+.1f} [{entry.low:+.1f}, {entry.high:+.1f}]"
-        for labels, entries in (table.rows if table else ())
-        for column, entry in zip(table.columns if table else (), entries, strict=True)
-        if entry.best
-    ]
-    rest += f", but {' and '.join(marked)}" if marked else ""
+    rest = "for the others we cannot tell" if sure else "over all sets we cannot tell"
+    (auto,) = (one for one in ours if one.strategy == "arb_auto")
+    several, single = (_interval(paired.t_interval(auto.over(tasks))) for tasks in by_recorders(auto.normalised))
     name = f"docs/results/{CAMPAIGN.stem}-iql-differences"
     source = f'<source media="(prefers-color-scheme: dark)" srcset="{name}-dark.svg">'
     picture = f'<picture>{source}<img src="{name}.svg" alt="Paired differences to naive replay"></picture>'
@@ -419,6 +414,7 @@ def headline() -> str:
         "online, a twenty-fifth of the paper's.",
         f"Differences to naive replay in points of the area under the online curve, with 95 % intervals: {each}.",
         f"{'; '.join([*sure, rest])}, after correction for the number of comparisons.",
+        f"ARB auto gains {several} where several policies recorded the data, {single} where one did.",
         "[Results](docs/results.md) has every number, where ARB loses, and what this cannot show.",
     )
     return picture + "\n\n" + textwrap.fill(" ".join(sentences), 118, break_on_hyphens=False)

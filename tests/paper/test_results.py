@@ -1,5 +1,6 @@
 """The results page comes out of archives alone, in the same bytes, and says no more than its intervals allow."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 from arb import cli
 from arb.errors import DataError
 from arb.paper.claims import CLAIMS, verdicts
-from arb.paper.results import Campaign, answer, by_quality, losses, temperatures, write_results
+from arb.paper.findings import Campaign, answer
+from arb.paper.results import write_results
 from arb.report.archive import pack
 from arb.report.cells import gather
 from arb.report.runs import read_runs
@@ -78,20 +80,6 @@ def test_every_figure_is_there_for_light_and_dark(page):
     assert {(page.parent / name) for name in shown} == set((page.parent / "results").iterdir())
 
 
-def test_the_answer_says_only_what_the_interval_allows(tmp_path):
-    for name, differences in {"up": [9.0, 10.0, 11.0], "down": [-9.0, -10.0, -11.0], "wide": [30.0, -20.0, 10.0],
-                              "none": [0.1, -0.1, 0.2], "one": [50.0]}.items():  # fmt: skip
-        write_pairs(tmp_path / name, differences)
-    said = {name: answer([campaign(tmp_path / name)]) for name in ("up", "down", "wide", "none", "one")}
-    assert "ARB against naive replay (IQL, 1 task, 3 seeds each): +10.0 points" in said["up"]
-    assert "(95% interval +7.5 to +12.5); it helps on average." in said["up"]
-    assert "it hurts on average" in said["down"]
-    assert "we cannot tell" in said["wide"]
-    assert "no difference that matters" in said["none"]
-    assert "+50.0 points of the area under the online curve (without an interval); we cannot tell" in said["one"]
-    assert said["up"].endswith("ARB auto has not been compared with naive replay yet.")
-
-
 def test_a_run_in_two_archives_counts_once(archives, tmp_path):
     shutil.copytree(archives, tmp_path / "archives")
     pack([archives / "heat.jsonl", archives / "main.jsonl"], tmp_path / "archives" / "whole.jsonl")
@@ -99,53 +87,14 @@ def test_a_run_in_two_archives_counts_once(archives, tmp_path):
     assert "26 finished runs on 3 tasks in 3 archives" in (tmp_path / "results.md").read_text()
 
 
-def test_losses_are_named_worst_first(tmp_path):
-    write_pairs(tmp_path, [-9.0, -10.0, -11.0])
-    write_pairs(tmp_path, [-30.0, 20.0, -5.0], task="walker2d-medium-v2")
-    write_pairs(tmp_path, [3.0, 4.0, 5.0], task="halfcheetah-medium-v2")
-    rows = [line for line in losses([campaign(tmp_path)]).splitlines() if line.startswith("| c ")]
-    assert len(rows) == 2
-    assert "hopper-medium-v2" in rows[0]
-    assert "**-10.0" in rows[0]
-    assert "walker2d-medium-v2" in rows[1]
-    assert "**" not in rows[1]
-    again = losses([campaign(tmp_path), campaign(tmp_path, "again")])
-    assert again == losses([campaign(tmp_path)])  # runs of another archive that are the same are named once
-    write_pairs(tmp_path / "won", [3.0, 4.0, 5.0])
-    assert losses([campaign(tmp_path / "won")]) == "Nowhere in these runs."
-    write_pairs(tmp_path / "other", [-9.0, -9.0], **{"replay.temperature": 7.0})
-    assert losses([campaign(tmp_path / "other")]) == "Nowhere in these runs."  # nobody recommends that temperature
-    (tmp_path / "empty").mkdir()
-    assert losses([campaign(tmp_path / "empty")]) == "Nothing has been compared yet."
-
-
-def test_differences_by_quality_of_the_data(tmp_path):
-    write_pairs(tmp_path / "a", [9.0, 10.0, 11.0], task="hopper-random-v2")
-    write_pairs(tmp_path / "b", [29.0, 30.0, 31.0], task="walker2d-random-v2")
-    write_pairs(tmp_path / "c", [-9.0, 10.0, 11.0], task="hopper-medium-expert-v2")
-    assert by_quality([campaign(tmp_path)]) == []  # one robot of medium-expert
-    write_pairs(tmp_path / "d", [-2.0, 1.0, 1.0], task="walker2d-medium-expert-v2")
-    write_pairs(tmp_path / "e", [1.0, 1.0], task="antmaze-umaze-v2")
-    (text,) = by_quality([campaign(tmp_path / "a"), campaign(tmp_path)])
-    rows = [line for line in text.splitlines() if line.startswith("|")][2:]
-    assert [row.split(" | ")[0] for row in rows] == ["| medium-expert-v2", "| random-v2"]
-    assert "2.0" in rows[0]  # the mean of 4 and 0
-    assert "**20.0" in rows[1]
-    assert "(6)" in rows[1]
-
-
-def test_temperatures_show_what_was_set_or_solved(tmp_path):
-    write_run(tmp_path / "a", config_of(**{"replay.temperature": 0.25}))
-    folder = write_run(tmp_path / "b", config_of(strategy="arb_auto", **{"replay.temperature": "auto"}))
-    text = (folder / "metrics.csv").read_text().splitlines()
-    (folder / "metrics.csv").write_text(
-        "\n".join([text[0] + ",replay.temperature", *(line + ",1.5" for line in text[1:])]) + "\n"
-    )
-    rows = {labels[2]: entries for labels, entries in temperatures([campaign(tmp_path)]).rows}
-    assert rows["ARB"][0].value == 0.25
-    assert rows["ARB auto"][0].value == 1.5
-    assert rows["ARB"][2].value == pytest.approx(75.0)  # of a batch, and of the buffer
-    assert rows["ARB"][3].value == pytest.approx(25.0)
+def test_pretraining_that_runs_share_takes_its_time_once(tmp_path):
+    for strategy, seed, offline in (("naive", 0, 3600.0), ("arb", 0, 3600.0), ("naive", 1, 1800.0)):
+        folder = write_run(tmp_path / "runs" / f"{strategy}-{seed}", config_of(strategy=strategy, seed=seed))
+        seconds = {"pretrain": offline, "online": 360.0}
+        (folder / "machine.json").write_text(json.dumps({"seconds": seconds}))
+    pack([tmp_path / "runs"], tmp_path / "archives" / "a.jsonl")
+    write_results(tmp_path / "archives", tmp_path / "results.md")
+    assert "3 finished runs on 1 task in 1 archive, 1.8 hours of wall time" in (tmp_path / "results.md").read_text()
 
 
 # ---- the paper's claims ---------------------------------------------------------------------------------------------
@@ -200,7 +149,7 @@ def test_other_temperatures_and_copies_of_a_seed_are_no_further_evidence(tmp_pat
     assert (found.value, found.n) == (pytest.approx(10.0), 3)
     sooner = pairs("a")["A lower temperature draws online data sooner"]
     assert sooner.n == 3  # three pairs of temperatures in each of three seeds
-    assert answer([campaign(tmp_path / "a")]).startswith("ARB λ=0.5 against naive replay (IQL, 1 task, 3 seeds each)")
+    assert "IQL on 1 task, 3 seeds each: ARB λ=0.5 +10.0 points" in answer([campaign(tmp_path / "a")])
 
 
 def test_levels_and_bounds_are_compared_run_by_run(tmp_path):

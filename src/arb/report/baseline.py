@@ -139,7 +139,12 @@ def _notes(base: str, comparisons: int) -> tuple[str, ...]:
 
 
 def grouped_table(
-    found: Sequence[Comparison], groups: Mapping[str, Sequence[str]], corner: str, title: str, name: str
+    found: Sequence[Comparison],
+    groups: Mapping[str, Sequence[str]],
+    corner: str,
+    title: str,
+    name: str,
+    contrasts: Mapping[str, tuple[Sequence[str], Sequence[str]]] | None = None,
 ) -> Table:
     """Rows are groups of tasks, columns variants: the difference of the area, and whether it stands after correction.
 
@@ -149,11 +154,16 @@ def grouped_table(
         corner: what the rows are.
         title: of the table.
         name: of its files.
+        contrasts: further rows, each the mean over some tasks minus that over others.
     """
     values = {(group, i): one.over(tasks) for group, tasks in groups.items() for i, one in enumerate(found)}
+    for label, parts in (contrasts or {}).items():
+        for i, one in enumerate(found):
+            some, others = (one.over(tasks) for tasks in parts)
+            values[label, i] = paired.contrast(some, others) if some and others else []
     corrected = paired.holm({key: paired.p_value(some) for key, some in values.items() if some})
     rows = []
-    for group in groups:
+    for group in dict.fromkeys(group for group, _ in values):
         entries = []
         for i in range(len(found)):
             some, p = values[group, i], corrected.get((group, i))

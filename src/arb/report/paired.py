@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from arb.report.statistics import CONFIDENCE, RESAMPLES, ByTask, Estimate, has_interval, interval, resampled
+from arb.report.statistics import CONFIDENCE, RESAMPLES, ByTask, Estimate, Floats, has_interval, interval, resampled
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -75,6 +75,16 @@ def t_interval(differences: ByTask, confidence: float = CONFIDENCE) -> Estimate:
         return Estimate(mean_of(differences), None, None)
     reach = critical(confidence, found.freedom) * found.error
     return Estimate(found.mean, found.mean - reach, found.mean + reach)
+
+
+def contrast(some: ByTask, others: ByTask) -> list[Floats]:
+    """Numbers whose mean is that of some tasks minus that of others, with the variance of both.
+
+    >>> mean_of(contrast([np.array([5.0, 7.0])], [np.array([1.0]), np.array([3.0])]))
+    4.0
+    """
+    tasks = len(some) + len(others)
+    return [values * tasks / len(some) for values in some] + [-values * tasks / len(others) for values in others]
 
 
 def p_value(differences: ByTask) -> float | None:

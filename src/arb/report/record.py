@@ -71,8 +71,13 @@ class Record:
     @property
     def minutes(self) -> float | None:
         """Wall time of all phases; None where it was not written down."""
-        seconds = self.machine.get("seconds")
-        return sum(seconds.values()) / 60.0 if isinstance(seconds, Mapping) and seconds else None
+        return sum(self.seconds.values()) / 60.0 if self.seconds else None
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Wall time by phase; a pre-training that several runs share is in all of them."""
+        found = self.machine.get("seconds")
+        return found if isinstance(found, Mapping) else {}
 
 
 # ---- what may stand in a file ----------------------------------------------------------------------------------------

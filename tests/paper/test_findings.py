@@ -1,0 +1,121 @@
+"""What is said of the archives: no more than the intervals allow, and nothing that goes against ARB is left out."""
+
+import numpy as np
+import pytest
+
+from arb.paper.findings import Campaign, answer, by_quality, losses, temperatures
+from arb.report import paired
+from arb.report.cells import gather
+from arb.report.runs import read_runs
+from tests.report.folders import config_of, write_run
+from tests.report.test_baseline import write_pairs
+
+
+def campaign(path, name="c"):
+    return Campaign(name, gather(read_runs([path])))
+
+
+def test_the_answer_says_only_what_the_interval_allows(tmp_path):
+    for name, differences in {"up": [9.0, 10.0, 11.0], "down": [-9.0, -10.0, -11.0], "wide": [30.0, -20.0, 10.0],
+                              "none": [0.1, -0.1, 0.2], "one": [50.0]}.items():  # fmt: skip
+        write_pairs(tmp_path / name, differences)
+    said = {name: answer([campaign(tmp_path / name)]) for name in ("up", "down", "wide", "none", "one")}
+    assert said["up"].startswith(
+        "Area under the online curve, minus that of naive replay, IQL on 1 task, 3 seeds each: "
+        "ARB +10.0 points (95% interval +7.5 to +12.5), it helps on average. "
+    )
+    assert "it hurts on average" in said["down"]
+    assert "we cannot tell" in said["wide"]
+    assert "no difference that matters" in said["none"]
+    assert "+50.0 points (without an interval), we cannot tell." in said["one"]
+    assert said["up"].endswith("ARB auto has not been compared with naive replay yet.")
+
+
+def test_the_answer_is_corrected_for_the_other_strategies_of_its_archive(tmp_path):
+    write_pairs(tmp_path, [1.0, 1.6, 2.2])  # p = 0.046 alone
+    assert "+1.6 points (95% interval +0.1 to +3.1), it helps" in answer([campaign(tmp_path)])
+    write_pairs(tmp_path, [30.0, -20.0, 10.0], strategy="top_n")
+    assert "it helps" not in answer([campaign(tmp_path)])
+
+
+def test_strategies_measured_alike_share_a_sentence(tmp_path):
+    write_pairs(tmp_path, [9.0, 10.0, 11.0])
+    write_pairs(tmp_path, [19.0, 20.0, 21.0], strategy="arb_auto")
+    said = answer([campaign(tmp_path)])
+    assert said.count("seeds each:") == 1
+    assert said.index("ARB +10.0") < said.index("; ARB auto +20.0")
+
+
+@pytest.mark.parametrize(
+    ("several", "says"),
+    [([29.0, 30.0, 31.0], "It depends on who"), ([9.0, 70.0, 11.0], "We cannot tell whether it depends on who")],
+)
+def test_the_answer_says_for_which_data(tmp_path, several, says):
+    write_pairs(tmp_path, [0.9, 1.0, 1.1], task="hopper-medium-v2")
+    write_pairs(tmp_path, several, task="hopper-medium-expert-v2")
+    said = answer([campaign(tmp_path)])
+    assert f" {says} recorded the data: ARB gains +30.0 points" in said
+    assert "where several policies did, and +1.0 points (95% interval +0.8 to +1.2) where one did." in said
+
+
+def test_a_contrast_is_a_difference_of_means_with_the_variance_of_both():
+    some, others = [np.array([1.0, 3.0]), np.array([6.0, 6.0])], [np.array([0.0, 4.0, 8.0])]
+    found = paired.spread_of(paired.contrast(some, others))
+    assert found.mean == pytest.approx(4.0 - 4.0)
+    assert found.error**2 == pytest.approx((2.0 / 2) / 4 + 16.0 / 3)  # s²/n of a task over tasks²
+
+
+def test_losses_are_named_worst_first(tmp_path):
+    write_pairs(tmp_path, [-9.0, -10.0, -11.0])
+    write_pairs(tmp_path, [-30.0, 20.0, -5.0], task="walker2d-medium-v2")
+    write_pairs(tmp_path, [3.0, 4.0, 5.0], task="halfcheetah-medium-v2")
+    rows = [line for line in losses([campaign(tmp_path)]).splitlines() if line.startswith("| c ")]
+    assert len(rows) == 2
+    assert "hopper-medium-v2" in rows[0]
+    assert "**-10.0" in rows[0]
+    assert "walker2d-medium-v2" in rows[1]
+    assert "**" not in rows[1]
+    again = losses([campaign(tmp_path), campaign(tmp_path, "again")])
+    assert again == losses([campaign(tmp_path)])  # runs of another archive that are the same are named once
+    write_pairs(tmp_path / "won", [3.0, 4.0, 5.0])
+    assert losses([campaign(tmp_path / "won")]) == "Nowhere in these runs."
+    write_pairs(tmp_path / "other", [-9.0, -9.0], **{"replay.temperature": 7.0})
+    assert losses([campaign(tmp_path / "other")]) == "Nowhere in these runs."  # nobody recommends that temperature
+    (tmp_path / "empty").mkdir()
+    assert losses([campaign(tmp_path / "empty")]) == "Nothing has been compared yet."
+
+
+def test_differences_by_quality_of_the_data(tmp_path):
+    write_pairs(tmp_path / "a", [9.0, 10.0, 11.0], task="hopper-random-v2")
+    write_pairs(tmp_path / "b", [29.0, 30.0, 31.0], task="walker2d-random-v2")
+    write_pairs(tmp_path / "c", [-9.0, 10.0, 11.0], task="hopper-medium-expert-v2")
+    assert by_quality([campaign(tmp_path)]) == []  # one robot of medium-expert
+    write_pairs(tmp_path / "d", [-2.0, 1.0, 1.0], task="walker2d-medium-expert-v2")
+    write_pairs(tmp_path / "e", [1.0, 1.0], task="antmaze-umaze-v2")
+    (text,) = by_quality([campaign(tmp_path / "a"), campaign(tmp_path)])
+    tables = text.split("\n\n| recorded by")
+    rows = [line for line in tables[0].splitlines() if line.startswith("|")][2:]
+    assert [row.split(" | ")[0] for row in rows] == ["| medium-expert", "| random"]
+    assert "2.0" in rows[0]  # the mean of 4 and 0
+    assert "**20.0" in rows[1]
+    assert "(6)" in rows[1]
+    rows = [line for line in tables[1].splitlines() if line.startswith("| ")][1:]
+    assert [row.split(" | ")[0] for row in rows] == [
+        "| several policies: medium-expert", "| one policy: random", "| several minus one"
+    ]  # fmt: skip
+    assert "-18.0" in rows[2]  # 2 minus 20, of 12 pairs
+    assert "(12)" in rows[2]
+
+
+def test_temperatures_show_what_was_set_or_solved(tmp_path):
+    write_run(tmp_path / "a", config_of(**{"replay.temperature": 0.25}))
+    folder = write_run(tmp_path / "b", config_of(strategy="arb_auto", **{"replay.temperature": "auto"}))
+    text = (folder / "metrics.csv").read_text().splitlines()
+    (folder / "metrics.csv").write_text(
+        "\n".join([text[0] + ",replay.temperature", *(line + ",1.5" for line in text[1:])]) + "\n"
+    )
+    rows = {labels[2]: entries for labels, entries in temperatures([campaign(tmp_path)]).rows}
+    assert rows["ARB"][0].value == 0.25
+    assert rows["ARB auto"][0].value == 1.5
+    assert rows["ARB"][2].value == pytest.approx(75.0)  # of a batch, and of the buffer
+    assert rows["ARB"][3].value == pytest.approx(25.0)
