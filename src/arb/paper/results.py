@@ -55,27 +55,36 @@ def write_results(folder: Path, page: Path) -> tuple[Path, ...]:
 
 def results_page(campaigns: Sequence[Campaign], notes: str, stem: str) -> tuple[str, dict[str, bytes]]:
     """The text of the page, and its figures by file name."""
-    figures: dict[str, bytes] = {}
+    figures = {campaign.name: dict(_figures(campaign, stem)) for campaign in campaigns}
+    shown = {name: [figure for figure in drawn if "-dark" not in figure] for name, drawn in figures.items()}
+    first = next((figure for figure in shown[campaigns[0].name] if "-differences" in figure), None)
     parts = [
         "# Results",
         "<!-- Made by `arb report results --page docs/results.md` from the archives in results/. Do not edit. -->",
         "**Question.** Does the Adaptive Replay Buffer help when a policy that was pre-trained offline is fine-tuned "
         "online, and when?",
         "**Answer.** " + answer(campaigns),
+        *([_picture(first)] if first else []),
         _scope(campaigns),
         *by_quality(campaigns),
         "## The paper's claims\n\n" + plain(verdicts([campaign.results for campaign in campaigns])),
         "## Where ARB loses\n\n" + losses(campaigns),
         "## What the temperature does\n\n" + plain(temperatures(campaigns)),
     ]
-    for campaign in campaigns:
-        drawn = dict(_figures(campaign, stem))
-        figures |= drawn
-        parts.append(_campaign(campaign, sorted(name for name in drawn if not name.endswith("-dark.svg"))))
+    parts += [_campaign(one, sorted(name for name in shown[one.name] if name != first)) for one in campaigns]
     parts += ["## Protocol\n\n" + protocol(campaigns), "## Raw data\n\n" + _raw(campaigns)]
     if notes.strip():
         parts.append(notes.strip())
-    return "\n\n".join(parts) + "\n", figures
+    return "\n\n".join(parts) + "\n", {name: image for drawn in figures.values() for name, image in drawn.items()}
+
+
+def _picture(name: str) -> str:
+    """A figure for light and dark pages."""
+    kind, what = next((kind, what) for kind, what in _SHOWN.items() if kind in name)
+    title = f"{Path(name).name.partition(kind)[0]}: {what}"
+    dark = name.replace(".svg", "-dark.svg")
+    source = f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+    return f'<picture>{source}<img src="{name}" alt="{title}"></picture>'
 
 
 # ---- one campaign ----------------------------------------------------------------------------------------------------
@@ -85,11 +94,7 @@ def _campaign(campaign: Campaign, figures: Sequence[str]) -> str:
     parts += [table.markdown().rstrip() for table in paired_tables(results)]
     parts += [score_table(results, agent, measure).markdown().rstrip()
               for agent in results.agents() for measure in ("area", "last")]  # fmt: skip
-    for name in figures:
-        dark = name.replace(".svg", "-dark.svg")
-        kind = next(what for word, what in _SHOWN.items() if word in name)
-        parts.append(f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-                     f'<img src="{name}" alt="{campaign.name}: {kind}"></picture>')  # fmt: skip
+    parts += map(_picture, figures)
     lacking = results.runs.lacking
     if lacking:
         parts.append(f"{count(len(lacking), 'run')} of {len(results.runs.all)} failed and are in no table: "
