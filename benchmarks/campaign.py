@@ -126,7 +126,14 @@ CAMPAIGNS = {
         _plain(FEW),
         HOPPER[1:3],
         ("calql",),
-        {**LONG, "schedule.pretrain": 4_000, "schedule.online": 4_000, "evaluation.every": 400},
+        {
+            **{name: value for name, value in LONG.items() if name != "settings.hidden"},
+            "settings.policy_hidden": (128,) * 3,
+            "settings.critic_hidden": (128,) * 3,
+            "schedule.pretrain": 4_000,
+            "schedule.online": 4_000,
+            "evaluation.every": 400,
+        },
     ),
     "ablations": Campaign("weights by trajectory or transition, bounds of the score", ABLATIONS, HOPPER[1:2]),
     "flagship": Campaign(

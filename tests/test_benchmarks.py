@@ -39,3 +39,13 @@ def test_a_benchmark_runs(name, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert len(done.stdout.splitlines()) >= 2, "a benchmark prints what it found"
+
+
+def test_every_campaign_can_be_configured(monkeypatch):
+    pytest.importorskip("jax")
+    monkeypatch.syspath_prepend(FOLDER)
+    import campaign
+
+    for name, one in campaign.CAMPAIGNS.items():
+        folders = [folder for _, folder, _ in one.cells([0])]
+        assert len(folders) == len(set(folders)) > 0, name
