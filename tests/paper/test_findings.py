@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from arb.paper.findings import Campaign, answer, by_quality, losses, temperatures
+from arb.paper.findings import Campaign, answer, by_agent, by_quality, losses, temperatures
 from arb.report import paired
 from arb.report.cells import gather
 from arb.report.runs import read_runs
@@ -105,6 +105,21 @@ def test_differences_by_quality_of_the_data(tmp_path):
     ]  # fmt: skip
     assert "-18.0" in rows[2]  # 2 minus 20, of 12 pairs
     assert "(12)" in rows[2]
+
+
+def test_differences_by_agent_and_archive_without_repeating_runs(tmp_path):
+    write_pairs(tmp_path / "a", [9.0, 10.0, 11.0])
+    write_pairs(tmp_path / "a", [1.0, 2.0, 3.0], strategy="top_n")
+    assert by_agent([campaign(tmp_path / "a")]) == []  # one row is no comparison
+    write_pairs(tmp_path / "b", [4.0, 5.0], task="antmaze-umaze-v2")
+    write_pairs(tmp_path / "b", [90.0, 90.0], task="antmaze-umaze-v2", **{"replay.temperature": 7.0})
+    (text,) = by_agent([campaign(tmp_path / name, name) for name in ("a", "a", "b")])
+    head, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert head.split(" | ")[3:] == ["Top-N", "ARB |"]
+    assert [row.split(" | ")[:3] for row in rows] == [["| IQL", "1 task", "a"], ["| IQL", "1 task", "b"]]
+    assert "| 2.0 " in rows[0]
+    assert "**10.0" in rows[0]
+    assert "| — | 4.5 " in rows[1]
 
 
 def test_temperatures_show_what_was_set_or_solved(tmp_path):

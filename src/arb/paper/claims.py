@@ -60,7 +60,7 @@ def _against(baseline: str, agent: str | None = None, task: str = "") -> Callabl
 
 
 def by_default(run: Record) -> bool:
-    """Whether ARB or ARB auto has this library's settings, for ARB those of its paper, and an update for each step."""
+    """Whether a run has one update per step and, of ARB, the settings of this library; of fixed λ, the paper's."""
     heat = {"replay.temperature": tuned(run.agent, family_of(run.task)).arb_temperature}
     wanted = {
         "replay.level": "trajectory",

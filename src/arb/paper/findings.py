@@ -1,5 +1,6 @@
 """What the archives say: the answer, for which data it holds, where ARB loses, and what the temperature does."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from arb.algorithms import agent_label
 from arb.paper.claims import by_default
 from arb.progress import count, counts
 from arb.report import paired
-from arb.report.baseline import Comparison, comparisons, grouped_table, verdict
+from arb.report.baseline import Comparison, Rows, comparisons, difference_table, verdict
 from arb.report.cells import Results, Seeds
 from arb.report.record import Record
 from arb.report.statistics import CONFIDENCE, ByTask
@@ -135,14 +136,46 @@ def quality_tables(results: Results, agent: str) -> list[Table]:
     found = [one for one in comparisons(results, "naive") if one.agent == agent and one.normalised]
     if not found or min(map(len, qualities.values()), default=0) < 2:
         return []
+    rows: Rows = {(name,): {one.variant: one.over(tasks) for one in found} for name, tasks in qualities.items()}
+    tables = [difference_table(rows, ("data",), "naive")]
     several, single = by_recorders(results.tasks(agent))
-    tables = [grouped_table(found, qualities, "data", "", "quality")]
     if several and single:
         names = [", ".join(q for q in qualities if (q in SEVERAL) == many) for many in (True, False)]
-        rows = {f"several policies: {names[0]}": several, f"one policy: {names[1]}": single}
-        apart = {"several minus one": (several, single)}
-        tables.append(grouped_table(found, rows, "recorded by", "", "recorders", apart))
+        parts = {one.variant: (one.over(several), one.over(single)) for one in found}
+        rows = {
+            (f"several policies: {names[0]}",): {variant: many for variant, (many, _) in parts.items()},
+            (f"one policy: {names[1]}",): {variant: alone for variant, (_, alone) in parts.items()},
+            ("several minus one",): {
+                variant: paired.contrast(many, alone) if many and alone else []
+                for variant, (many, alone) in parts.items()
+            },
+        }
+        tables.append(difference_table(rows, ("recorded by",), "naive"))
     return tables
+
+
+def by_agent(campaigns: Sequence[Campaign]) -> list[str]:
+    """Differences to naive replay of each agent in each archive, by default; no row repeats the runs of another."""
+    rows: dict[tuple[str, ...], dict[str, ByTask]] = {}
+    seen: set[str] = set()
+    for name, results in campaigns:
+        found = [one for one in comparisons(results, "naive") if one.normalised]
+        for agent in results.agents():
+            ours = [one for one in found if one.agent == agent and _by_default(one)]
+            runs = {identity(run) for one in ours for pairs in one.pairs.values() for run, _ in pairs}
+            if any(one.strategy in OURS for one in ours) and not runs <= seen:
+                tasks = len({task for one in ours for task in one.normalised})
+                labels = (agent_label(agent), count(tasks, "task"), name)
+                rows[labels] = {strategy_label(one.strategy): one.over(one.normalised) for one in ours}
+            seen |= runs
+    if len(rows) < 2:
+        return []
+    return ["## By agent\n\n" + plain(difference_table(rows, ("agent", "on", "archive"), "naive"))]
+
+
+def identity(run: Record) -> str:
+    """Equal for copies of a run in several archives."""
+    return json.dumps([run.config, run.data.get("sha256")], sort_keys=True)
 
 
 def _by_default(one: Comparison) -> bool:

@@ -4,7 +4,6 @@ Every archive is a campaign of its own, with its own tables: budgets and dataset
 archives holds what no program can know (commands, how settings were chosen, known deviations) and is taken over.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import numpy as np
 from arb.algorithms import agent_label
 from arb.errors import DataError
 from arb.paper.claims import verdicts
-from arb.paper.findings import Campaign, answer, by_quality, losses, plain, temperatures
+from arb.paper.findings import Campaign, answer, by_agent, by_quality, identity, losses, plain, temperatures
 from arb.progress import count
 from arb.report.baseline import paired_tables
 from arb.report.cells import gather
@@ -67,6 +66,7 @@ def results_page(campaigns: Sequence[Campaign], notes: str, stem: str) -> tuple[
         *([_picture(first)] if first else []),
         _scope(campaigns),
         *by_quality(campaigns),
+        *by_agent(campaigns),
         "## The paper's claims\n\n" + plain(verdicts([campaign.results for campaign in campaigns])),
         "## Where ARB loses\n\n" + losses(campaigns),
         "## What the temperature does\n\n" + plain(temperatures(campaigns)),
@@ -120,7 +120,7 @@ def _figures(campaign: Campaign, stem: str) -> Iterator[tuple[str, bytes]]:
 def _scope(campaigns: Sequence[Campaign]) -> str:
     """How much there is; a run that is in two archives counts once."""
     found = (run for campaign in campaigns for run in campaign.runs)
-    runs = list({json.dumps([run.config, run.data.get("sha256")], sort_keys=True): run for run in found}.values())
+    runs = list({identity(run): run for run in found}.values())
     tasks = {run.task for run in runs}
     hours = sum(run.minutes or 0.0 for run in runs) / 60.0 - _shared_hours(runs)
     known = f", {hours:.1f} hours of wall time, shared pre-training counted once" if hours else ""

@@ -14,12 +14,14 @@ from arb.report import paired
 from arb.report.cells import MEASURES, PRIMARY, Results, Seeds, gather
 from arb.report.record import Record
 from arb.report.runs import read_runs
-from arb.report.statistics import CONFIDENCE, Floats
+from arb.report.statistics import CONFIDENCE, ByTask, Floats
 from arb.report.tables import Entry, Table, estimated
 from arb.strategies import strategy_label
 
 BASELINES = ("naive", "parallel")
 LEVEL = 1.0 - CONFIDENCE
+Rows = Mapping[tuple[str, ...], Mapping[str, ByTask]]
+"""Of a table of differences: by the labels of a row, differences by column, one array per task."""
 SECONDARY = {"last": "last evaluation", "regret": "regret", "drop": "drop at the switch"}
 
 
@@ -138,52 +140,49 @@ def _notes(base: str, comparisons: int) -> tuple[str, ...]:
     )
 
 
-def grouped_table(
-    found: Sequence[Comparison],
-    groups: Mapping[str, Sequence[str]],
-    corner: str,
-    title: str,
-    name: str,
-    contrasts: Mapping[str, tuple[Sequence[str], Sequence[str]]] | None = None,
+def difference_table(
+    rows: Rows,
+    corner: tuple[str, ...],
+    baseline: str,
+    title: str = "",
+    name: str = "differences",
 ) -> Table:
-    """Rows are groups of tasks, columns variants: the difference of the area, and whether it stands after correction.
+    """Differences of the area, each with its interval, and whether it stands after correction for the whole table.
 
     Args:
-        found: at least one comparison, all with one baseline.
-        groups: the tasks of each row.
-        corner: what the rows are.
+        rows: differences to the baseline; none where they are not known.
+        corner: what the labels are.
+        baseline: the strategy that was subtracted.
         title: of the table.
         name: of its files.
-        contrasts: further rows, each the mean over some tasks minus that over others.
     """
-    values = {(group, i): one.over(tasks) for group, tasks in groups.items() for i, one in enumerate(found)}
-    for label, parts in (contrasts or {}).items():
-        for i, one in enumerate(found):
-            some, others = (one.over(tasks) for tasks in parts)
-            values[label, i] = paired.contrast(some, others) if some and others else []
-    corrected = paired.holm({key: paired.p_value(some) for key, some in values.items() if some})
-    rows = []
-    for group in dict.fromkeys(group for group, _ in values):
-        entries = []
-        for i in range(len(found)):
-            some, p = values[group, i], corrected.get((group, i))
-            marked, pairs = p is not None and p < LEVEL, sum(map(len, some))
-            entries.append(estimated(paired.t_interval(some), best=marked, n=pairs) if some else Entry())
-        rows.append(((group,), tuple(entries)))
-    base, order = strategy_label(found[0].baseline), ", then over tasks" if max(map(len, groups.values())) > 1 else ""
+    values = {(labels, column): some for labels, row in rows.items() for column, some in row.items() if some}
+    corrected = paired.holm({key: paired.p_value(some) for key, some in values.items()})
+    columns = tuple(dict.fromkeys(column for row in rows.values() for column in row))
+
+    def entry(key: tuple[tuple[str, ...], str]) -> Entry:
+        if key not in values:
+            return Entry()
+        some, p = values[key], corrected[key]
+        return estimated(paired.t_interval(some), best=p is not None and p < LEVEL, n=sum(map(len, some)))
+
+    order = ", then over tasks" if any(len(some) > 1 for some in values.values()) else ""
     notes = (
-        f"A run minus the run of {base} with the same seed and pre-trained agent: mean over seeds{order}, Student's "
-        f"{CONFIDENCE:.0%} interval, number of pairs.",
+        f"A run minus the run of {strategy_label(baseline)} with the same seed and pre-trained agent: mean over "
+        f"seeds{order}, Student's {CONFIDENCE:.0%} interval, number of pairs.",
         f"Marked differences remain after correction for all {len(corrected)} comparisons of this table (Holm).",
     )
-    return Table(name, title, (corner,), tuple(one.variant for one in found), tuple(rows), notes, MARKED)
+    body = tuple((labels, tuple(entry((labels, column)) for column in columns)) for labels in rows)
+    return Table(name, title, corner, columns, body, notes, MARKED)
 
 
 def task_table(found: Sequence[Comparison], agent: str, name: str) -> Table:
     """Rows are tasks, columns variants."""
     tasks = sorted({task for one in found for task in one.pairs})
-    title = f"{agent_label(agent)}: paired difference in area to {strategy_label(found[0].baseline)}, task by task"
-    return grouped_table(found, {task: (task,) for task in tasks}, "task", title, name)
+    rows: Rows = {(task,): {one.variant: one.over([task]) for one in found} for task in tasks}
+    base = found[0].baseline
+    title = f"{agent_label(agent)}: paired difference in area to {strategy_label(base)}, task by task"
+    return difference_table(rows, ("task",), base, title, name)
 
 
 def paired_tables(results: Results) -> list[Table]:
