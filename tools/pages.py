@@ -5,7 +5,7 @@
 - the tables in docs/suite.md, from the ladders that ship with the package, and from docs/suite.csv, which
   `python benchmarks/suite.py docs/suite.csv` writes;
 - the table and the picture in docs/temperature.md, from the archive results/temperature.jsonl;
-- the result in README.md, from the largest archive.
+- the result in README.md, and what later seeds say in results/notes.md, from the largest archive.
 
 `tests/test_docs.py` compares what is committed with what this script gives.
 """
@@ -379,6 +379,7 @@ def study_pictures() -> dict[Path, str]:
 
 CAMPAIGN = next(p for p in (ROOT / "results" / f"{name}.jsonl" for name in ("locomotion", "temperature")) if p.exists())
 """The archive whose figure and numbers the README shows."""
+NOTES = ROOT / "results" / "notes.md"
 TOLD = ("arb", "arb_auto", "parallel", "top_n", "berb")
 
 
@@ -420,6 +421,45 @@ def headline() -> str:
     return picture + "\n\n" + textwrap.fill(" ".join(sentences), 118, break_on_hyphens=False)
 
 
+FIRST_SEEDS = 3
+"""Seeds from which the division by recorders was made; later ones test it."""
+
+
+def later_seeds() -> str:
+    """ARB auto minus naive replay by who recorded the data, with seeds that were run after the division was made."""
+    import numpy as np
+
+    from arb.paper.findings import by_recorders
+    from arb.report import paired
+    from arb.report.baseline import comparisons
+    from arb.report.cells import gather
+    from arb.report.runs import read_runs
+
+    results = gather(read_runs([CAMPAIGN]))
+    (auto,) = (one for one in comparisons(results, "naive") if (one.agent, one.strategy) == ("iql", "arb_auto"))
+    later: dict[str, Any] = {}
+    seeds = set()
+    for task, values in auto.differences().items():
+        own = [(run.seed, value) for (run, _), value in zip(auto.pairs[task], values, strict=True)]
+        later[task] = np.array([value for seed, value in own if seed >= FIRST_SEEDS])
+        seeds |= {seed for seed, _ in own if seed >= FIRST_SEEDS}
+    if not seeds:
+        return "They have not been run yet."
+    several, single = ([later[task] for task in tasks if len(later[task])] for tasks in by_recorders(later))
+
+    def told(some: list[Any]) -> str:
+        ahead = sum(values.mean() > 0 for values in some)
+        return f"{_interval(paired.t_interval(some))}, ahead on {ahead} of {len(some)} sets"
+
+    apart = _interval(paired.t_interval(paired.contrast(several, single)))
+    which = f"seed{'s' * (len(seeds) > 1)} {' and '.join(map(str, sorted(seeds)))}"
+    text = (
+        f"With {which} alone, ARB auto minus naive replay in points of area: {told(several)}, where several policies "
+        f"recorded the data; {told(single)}, where one did; the first minus the second {apart}."
+    )
+    return textwrap.fill(text, 118, break_on_hyphens=False)
+
+
 def pages() -> dict[Path, str]:
     """All texts that this script writes."""
     sys.path.insert(0, str(ROOT))
@@ -431,6 +471,7 @@ def pages() -> dict[Path, str]:
         DOCS / "suite.md": suite_page(),
         **({DOCS / "suite-scores.csv": reference_csv()} if REFERENCE.exists() else {}),
         ROOT / "README.md": filled((ROOT / "README.md").read_text(), "results", headline()),
+        NOTES: filled(NOTES.read_text(), "later seeds", later_seeds()),
         DOCS / "temperature.md": filled((DOCS / "temperature.md").read_text(), "study", study_table(study())),
     }
 

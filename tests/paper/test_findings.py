@@ -21,19 +21,19 @@ def test_the_answer_says_only_what_the_interval_allows(tmp_path):
         write_pairs(tmp_path / name, differences)
     said = {name: answer([campaign(tmp_path / name)]) for name in ("up", "down", "wide", "none", "one")}
     assert said["up"].startswith(
-        "Area under the online curve, minus that of naive replay, IQL on 1 task, 3 seeds each: "
-        "ARB +10.0 points (95% interval +7.5 to +12.5), it helps on average. "
+        "Area under the online curve, minus that of naive replay, IQL on 1 task: "
+        "ARB +10.0 points (95% interval +7.5 to +12.5, 3 seeds each), it helps on average. "
     )
     assert "it hurts on average" in said["down"]
     assert "we cannot tell" in said["wide"]
     assert "no difference that matters" in said["none"]
-    assert "+50.0 points (without an interval), we cannot tell." in said["one"]
+    assert "+50.0 points (without an interval, 1 seed each), we cannot tell." in said["one"]
     assert said["up"].endswith("ARB auto has not been compared with naive replay yet.")
 
 
 def test_the_answer_is_corrected_for_the_other_strategies_of_its_archive(tmp_path):
     write_pairs(tmp_path, [1.0, 1.6, 2.2])  # p = 0.046 alone
-    assert "+1.6 points (95% interval +0.1 to +3.1), it helps" in answer([campaign(tmp_path)])
+    assert "+1.6 points (95% interval +0.1 to +3.1, 3 seeds each), it helps" in answer([campaign(tmp_path)])
     write_pairs(tmp_path, [30.0, -20.0, 10.0], strategy="top_n")
     assert "it helps" not in answer([campaign(tmp_path)])
 
@@ -42,7 +42,7 @@ def test_strategies_measured_alike_share_a_sentence(tmp_path):
     write_pairs(tmp_path, [9.0, 10.0, 11.0])
     write_pairs(tmp_path, [19.0, 20.0, 21.0], strategy="arb_auto")
     said = answer([campaign(tmp_path)])
-    assert said.count("seeds each:") == 1
+    assert said.count("IQL on 1 task: ") == 1
     assert said.index("ARB +10.0") < said.index("; ARB auto +20.0")
 
 

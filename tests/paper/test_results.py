@@ -149,7 +149,7 @@ def test_other_temperatures_and_copies_of_a_seed_are_no_further_evidence(tmp_pat
     assert (found.value, found.n) == (pytest.approx(10.0), 3)
     sooner = pairs("a")["A lower temperature draws online data sooner"]
     assert sooner.n == 3  # three pairs of temperatures in each of three seeds
-    assert "IQL on 1 task, 3 seeds each: ARB λ=0.5 +10.0 points" in answer([campaign(tmp_path / "a")])
+    assert "IQL on 1 task: ARB λ=0.5 +10.0 points" in answer([campaign(tmp_path / "a")])
 
 
 def test_levels_and_bounds_are_compared_run_by_run(tmp_path):

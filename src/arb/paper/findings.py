@@ -68,8 +68,9 @@ def answer(campaigns: Sequence[Campaign]) -> str:
         rivals = [o for o in comparisons(campaign.results, "naive") if o.agent == one.agent and o.normalised]
         corrected = paired.holm({o.variant: paired.p_value(o.over(o.normalised)) for o in rivals})
         some = one.over(one.normalised)
-        where = f"{agent_label(one.agent)} on {count(len(some), 'task')}, {counts(map(len, some), 'seed')} each: "
-        clause = f"{one.variant} {_points(some)}, {SAID[verdict(some, corrected[one.variant])]}"
+        where = f"{agent_label(one.agent)} on {count(len(some), 'task')}: "
+        seeds = f", {counts(map(len, some), 'seed')} each"
+        clause = f"{one.variant} {_points(some, seeds)}, {SAID[verdict(some, corrected[one.variant])]}"
         said.setdefault(f"Area under the online curve, minus that of naive replay, {where}", []).append(clause)
     sentences = [where + "; ".join(clauses) + "." * bool(clauses) for where, clauses in said.items()]
     return " ".join(sentences + [when for _, one in chosen.values() if (when := _when(one))][-1:])
@@ -80,10 +81,10 @@ def _weight(one: Comparison) -> tuple[bool, int]:
     return _by_default(one), sum(map(len, one.over(one.normalised)))
 
 
-def _points(some: ByTask) -> str:
+def _points(some: ByTask, more: str = "") -> str:
     mean, low, high = paired.t_interval(some)
     reach = "without an interval" if low is None or high is None else f"95% interval {low:+.1f} to {high:+.1f}"
-    return f"{mean:+.1f} points ({reach})"
+    return f"{mean:+.1f} points ({reach}{more})"
 
 
 def _when(one: Comparison) -> str:
