@@ -64,17 +64,6 @@ def test_one_call_equals_updates_one_by_one(name, online):
         assert means[name] == pytest.approx(np.mean([float(m[name]) for m in metrics]), rel=1e-3, abs=1e-6)
 
 
-def test_a_single_update_is_compiled_with_the_mean_of_its_metrics():
-    """So that BERB, which learns update by update, ends in the digits that it always had; tests compile differently."""
-
-    def shapes(updates: int) -> set[tuple[int, ...]]:
-        keys = jax.random.split(jax.random.key(0), updates)
-        _, metrics = jax.eval_shape(partial(_scan, unroll=1), fresh("IQL"), random_batches(updates, 8), keys)
-        return {value.shape for value in metrics.values()}
-
-    assert (shapes(1), shapes(3)) == ({()}, {(3,)})
-
-
 def test_a_call_can_be_left_between_any_forty_updates():
     batches, key, pauses = random_batches(51, 8), jax.random.key(1), []
     agent, means = learn(fresh("IQL"), batches, key, unroll=2, pause=lambda: pauses.append(None))

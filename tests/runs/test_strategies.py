@@ -3,6 +3,8 @@ import csv
 import numpy as np
 import pytest
 
+from arb.agents.density import DensityRatio
+from arb.runs import algorithm
 from arb.runs.run import run
 from arb.strategies import STRATEGIES, Replay, prepare, strategy_row
 from tests.runs import tiny
@@ -111,3 +113,22 @@ def test_the_temperature_of_a_run_sets_itself(place):
     assert [float(row["replay.online_bound"]) for row in rows] == pytest.approx(bounds)
     assert all(float(row["replay.online_share"]) <= bound for row, bound in zip(rows, bounds, strict=True))
     assert len({row["replay.temperature"] for row in rows}) == 3
+
+
+def test_a_strategy_that_learns_learns_from_the_batches_that_the_agent_sees(place, monkeypatch):
+    learnt, seen = [], []
+    train, learn = DensityRatio.train, algorithm.learn
+
+    def trained(self, rows, take, rng):
+        learnt.append(take(rows).obs)
+        return train(self, rows, take, rng)
+
+    def learned(agent, batches, key, pause):
+        seen.extend(batches.obs)
+        return learn(agent, batches, key, pause=pause)
+
+    monkeypatch.setattr(DensityRatio, "train", trained)
+    monkeypatch.setattr(algorithm, "learn", learned)
+    run(tiny.config_of(place / "data.npz", "iql", "berb"), place / "berb")
+    assert len(learnt) == tiny.SMALL["schedule.online"]  # one update per step
+    np.testing.assert_array_equal(seen[-len(learnt) :], learnt)  # after those of pre-training

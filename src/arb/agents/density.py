@@ -127,7 +127,7 @@ def _step(ratio: Ratio, drawn: Transitions, offline: Transitions, online: Transi
 class DensityRatio(Sampler):
     """Rows in proportion to their priorities, one stratified batch at a time.
 
-    The network learns while the agent does: after each batch is drawn, call `train` with its rows.
+    The network learns from the batches: after each is drawn, call `train` with its rows. It never looks at the agent.
 
     >>> sampler = DensityRatio(Ratio.create(jax.random.key(0), obs_dim=2, action_dim=1))
     >>> sampler.learns

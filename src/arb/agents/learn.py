@@ -80,7 +80,7 @@ def learn(
             pause()
         some = jax.tree.map(lambda x: x[start : start + piece], (batches, keys))  # noqa: B023 - called at once
         agent, metrics = _scan(agent, *some, unroll=min(unroll, piece))
-        parts.append(jax.tree.map(np.atleast_1d, jax.device_get(metrics)))
+        parts.append(jax.device_get(metrics))
         _refuse_not_finite(parts[-1], start, agent)
     together = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return agent, {name: float(np.mean(values, dtype=np.float64)) for name, values in together.items()}
@@ -116,10 +116,6 @@ def _scan(agent: AnyAgent, batches: Transitions, keys: Array, unroll: int) -> tu
         return (jax.tree.map(lambda new, old: jnp.where(good, new, old), moved, agent), good), metrics
 
     (agent, _), metrics = jax.lax.scan(step, (agent, jnp.array(True)), (batches, keys), unroll=unroll)
-    if len(keys) == 1:
-        # The mean of one value is that value. But XLA compiles a single update differently without it, and BERB, which
-        # learns update by update, would end in other last digits than it did in all versions before.
-        metrics = {name: jnp.mean(values) for name, values in metrics.items()}
     return agent, metrics
 
 

@@ -54,7 +54,10 @@ class Sampler(ABC):
     asks_policy: bool = False
     """Whether a refresh must score all rows under the current policy and hand the scores to `reweigh`."""
     learns: bool = False
-    """Whether the weights change with every batch: batches are then drawn one at a time, and `train` follows each."""
+    """Whether the weights change with every batch: batches are then drawn one at a time, and `train` follows each.
+
+    It must not depend on the agent, which learns from a whole block of batches after all of them were drawn.
+    """
     asks_critics: bool = False
     """Whether `judge` must be called before every block of updates."""
     warm_up: int = 0

@@ -114,24 +114,24 @@ def _advantages(agent: Any, buffer: ReplayBuffer, rows: Ints) -> NDArray[np.floa
 def _update(
     agent: Any, buffer: ReplayBuffer, updates: int, batch: int, key: jax.Array, where: tuple[int, str], pause: Pause
 ) -> tuple[Any, dict[str, float]]:
-    """Updates in one compiled call, or one by one for a strategy that learns from each; the mean of each metric.
+    """Updates in one compiled call, and the mean of each metric.
 
-    `where` is the number of updates before these and the place that errors name.
+    A strategy that learns from its batches draws each after it has learned from the one before. It never looks at the
+    agent, so all batches can be drawn before the first update. `where` is the number of updates before these and the
+    place that errors name.
     """
+    if updates == 0:
+        return agent, {}
     before, place = where
-    total: dict[str, float] = {}
-    n = 1 if buffer.sampler.learns else updates
-    for first in range(0, updates, n or 1):
-        rows = buffer.draw((n, batch))
+    rows = np.empty((updates, batch), np.int64) if buffer.sampler.learns else buffer.draw((updates, batch))
+    for update in range(updates) if buffer.sampler.learns else ():
+        pause()
+        rows[update] = buffer.draw((batch,))
         try:
-            agent, metrics = learn(agent, buffer.take(rows), jax.random.fold_in(key, first), pause=pause)
-        except NotFiniteError as error:
-            raise NotFiniteError(error.loss, before + first + error.update, error.agent, place) from None
-        if buffer.sampler.learns:
-            try:
-                buffer.sampler.train(rows[0], buffer.take, buffer.draws)
-            except NotFiniteError as error:  # of the ratio; the agent itself is sound
-                raise NotFiniteError(error.loss, before + first, agent, place) from None
-        for name, value in metrics.items():
-            total[name] = total.get(name, 0.0) + value * n / updates
-    return agent, total
+            buffer.sampler.train(rows[update], buffer.take, buffer.draws)
+        except NotFiniteError as error:  # of the strategy's own network; the agent is sound
+            raise NotFiniteError(error.loss, before + update, agent, place) from None
+    try:
+        return learn(agent, buffer.take(rows), jax.random.fold_in(key, 0), pause=pause)
+    except NotFiniteError as error:
+        raise NotFiniteError(error.loss, before + error.update, error.agent, place) from None
