@@ -7,7 +7,8 @@
 
 Seeds are outermost, then sets, so that what is there can be read at any time. Runs go one after the other in one
 process and share compiled programs; start a second process on another core with other seeds. The same command again
-goes on where it was stopped, and the archive under `results/` grows after every set.
+goes on where it was stopped: runs that the archive under `results/` holds are not done again, on whatever machine they
+were made, and the archive grows after every set.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from arb.report.archive import pack
-from arb.runs.config import Config, configure
+from arb.report.record import Record
+from arb.report.runs import read_archive
+from arb.runs.config import Config, configure, from_flat
 from arb.runs.run import run
 from arb.tasks import SUITE
 
@@ -142,6 +145,12 @@ CAMPAIGNS = {
         HOPPER[:1],
         settings={**LONG, "schedule.pretrain": 400_000, "schedule.online": 400_000, "evaluation.every": 20_000},
     ),
+    "foresight": Campaign(
+        "FamO2O on other robots: does the first refresh tell where ARB auto gains?",
+        _plain(("naive", "arb_auto")),
+        tuple(f"suite:{robot}-{quality}" for robot in ROBOTS[1:] for quality in ("mixed", "medium")),
+        ("famo2o",),
+    ),
     "reference": Campaign(
         "reference scores of the suite: behaviour cloning, which is IQL at β = 0, and IQL, offline",
         {"cloning": ("naive", {"settings.temperature": 0.0}), "iql": ("naive", {})},
@@ -170,6 +179,13 @@ CAMPAIGNS = {
 }
 
 
+def holds(record: Record, config: Config) -> bool:
+    """Whether a finished run of an archive is that of a configuration; settings that came later were at defaults."""
+    archived = (record.status, record.config.get("task"), record.agent, record.strategy, record.seed)
+    wanted = ("done", config.task, config.agent, config.replay.strategy, config.seed)
+    return archived == wanted and from_flat(record.config) == config
+
+
 def main() -> None:
     """Do what is left of a campaign."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -179,6 +195,7 @@ def main() -> None:
     options.add_argument("--results", type=Path, default=RESULTS, help="folder of the archives")
     options.add_argument("--task", help="only this set")
     options.add_argument("--agent", help="only this agent")
+    options.add_argument("--strategy", help="only this strategy")
     options.add_argument("--quick", action="store_true", help="two short runs on a bundled set")
     options.add_argument("--list", action="store_true", help="show the campaigns and stop")
     chosen = options.parse_args()
@@ -191,8 +208,18 @@ def main() -> None:
         return
     campaign, out = CAMPAIGNS[chosen.campaign], chosen.out / chosen.campaign
     cells = list(campaign.quick().cells(seeds[:1]) if chosen.quick else campaign.cells(seeds))
-    cells = [cell for cell in cells if chosen.task in (None, cell[0]) and chosen.agent in (None, cell[2].agent)]
     archive = chosen.results / campaign.place / f"{chosen.campaign}.jsonl"
+    held = read_archive(archive) if archive.exists() else []
+    cells = [
+        (task, folder, config)
+        for task, folder, config in cells
+        if chosen.task in (None, task)
+        and chosen.agent in (None, config.agent)
+        and chosen.strategy in (None, config.replay.strategy)
+        and not any(holds(record, config) for record in held)
+    ]
+    if not cells:
+        print(f"nothing to do: {archive} holds every run of these options, or no run has them (see --list)")
     for number, (task, folder, config) in enumerate(cells):
         scores = run(config, out / folder, cache=chosen.out / "pretrained")
         print(f"{number + 1:>4} of {len(cells)}  {folder}  {scores.pretrained:.1f} -> {scores.last:.1f}", flush=True)

@@ -49,3 +49,22 @@ def test_every_campaign_can_be_configured(monkeypatch):
     for name, one in campaign.CAMPAIGNS.items():
         folders = [folder for _, folder, _ in one.cells([0])]
         assert len(folders) == len(set(folders)) > 0, name
+
+
+def test_a_campaign_does_not_repeat_what_its_archive_holds(monkeypatch):
+    pytest.importorskip("jax")
+    monkeypatch.syspath_prepend(FOLDER)
+    import campaign
+    from arb.report.record import Record
+    from arb.runs.config import flat
+
+    (_, _, config), (_, _, other), *_ = campaign.CAMPAIGNS["locomotion"].cells([0])
+    leaves = flat(config)
+    assert campaign.holds(Record("a", leaves, "done"), config)
+    earlier = {name: value for name, value in leaves.items() if name != "replay.precision"}
+    assert campaign.holds(Record("a", {**earlier, "replay.budget": None}, "done"), config)
+    for changed in ({"seed": 1}, {"schedule.batch": 64}, {"task": "suite:hopper-mixed"}):
+        assert not campaign.holds(Record("a", {**leaves, **changed}, "done"), config)
+    assert not campaign.holds(Record("a", leaves, "done"), other)
+    assert not campaign.holds(Record("a", leaves, "failed"), config)
+    assert not campaign.holds(Record("a", {}, "damaged"), config)
