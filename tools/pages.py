@@ -404,6 +404,9 @@ def headline() -> str:
     each = ", ".join(f"{name} {_interval(paired.t_interval(values))}" for name, values in found.items())
     said = {name: verdict(values, corrected[name]) for name, values in found.items()}
     sure = [f"{name} is {word} on average" for name, word in said.items() if word in ("better", "worse")]
+    none = [name for name, word in said.items() if word == "no difference that matters"]
+    if none:
+        sure.append(f"{' and '.join(none)} {'differ' if none[1:] else 'differs'} by less than {paired.MARGIN:g} points")
     rest = "for the others we cannot tell" if sure else "over all sets we cannot tell"
     (auto,) = (one for one in ours if one.strategy == "arb_auto")
     several, single = (_interval(paired.t_interval(auto.over(tasks))) for tasks in by_recorders(auto.normalised))
@@ -415,7 +418,8 @@ def headline() -> str:
         "online, a twenty-fifth of the paper's.",
         f"Differences to naive replay in points of the area under the online curve, with 95 % intervals: {each}.",
         f"{'; '.join([*sure, rest])}, after correction for the number of comparisons.",
-        f"ARB auto gains {several} where several policies recorded the data, {single} where one did.",
+        f"In these runs ARB auto gains {several} where several policies recorded the data, {single} where one did, a "
+        "division that was made after the first seeds and tested with a later one.",
         "[Results](docs/results.md) has every number, where ARB loses, and what this cannot show.",
     )
     return picture + "\n\n" + textwrap.fill(" ".join(sentences), 118, break_on_hyphens=False)

@@ -57,7 +57,7 @@ def test_plain_returns_are_not_averaged_with_scores():
 
 
 def test_the_gain_on_hopper_random_is_that_task_alone():
-    says = "IQL gains on hopper-random (54 against 15)"
+    says = "IQL gains on hopper-random (54 against 15 in the end)"
     runs = [*pair(50.0, 40.0, task=RANDOM), *pair(50.0, 10.0, task=EXPERT), *pair(50.0, 0.0, task=RANDOM, agent="pex")]
     assert differences(says, *runs) == {f"iql {RANDOM}": [10.0]}
 
@@ -71,7 +71,7 @@ def test_the_online_share_of_batches_is_held_against_that_of_the_buffer():
 
 
 def test_poor_data_is_compared_with_good_data_of_the_same_robot_and_seed():
-    says = "The online share rises most where the dataset is poor"
+    says = "The online share is highest where the dataset is poor"
     runs = [shares(0.1, 0.9, task=RANDOM), shares(0.1, 0.4, task=EXPERT), shares(0.1, 0.8, task=RANDOM, seed=1)]
     assert differences(says, *runs)[f"iql {RANDOM}"] == pytest.approx([50.0])  # seed 1 has no partner
     assert differences(says, shares(0.9, task=RANDOM)) == {}
@@ -104,7 +104,7 @@ def test_the_upper_bound_of_the_clip_is_varied_alone():
             score, high, likelihood in ((50.0, 7.0, "standard"), (44.0, 2.0, "standard"), (50.0, 7.0, "density"),
                                         (53.0, 2.0, "density"))]  # fmt: skip
     assert differences(says, *runs) == {"iql hopper-medium-v2": [6.0]}
-    density = "It matters if the likelihood is the density of the action"
+    density = "The upper clipping bound matters if the score is the density of the action"
     assert differences(density, *runs) == {"iql hopper-medium-v2": [-3.0]}
 
 
@@ -124,6 +124,16 @@ def test_campaigns_are_put_together_but_never_paired_with_one_another():
     assert claim.of([ours, theirs]) == {}
     both = claim.of([results(*pair(50.0, 40.0)), results(*pair(50.0, 20.0))])
     assert both["iql hopper-medium-v2"].tolist() == [20.0]  # of one seed, which is one piece of evidence
+
+
+def test_of_several_budgets_the_longest_runs_count():
+    short, long = ({"schedule.online": 10_000, "schedule.pretrain": updates} for updates in (4_000, 8_000))
+    few = [*pair(50.0, 40.0, leaves=short), *pair(50.0, 40.0, seed=1, leaves=short)]
+    claim = BY_NAME["With IQL, ARB beats naive replay"]
+    both = claim.of([results(*pair(30.0, 45.0, leaves=long)), results(*few)])
+    assert both["iql hopper-medium-v2"].tolist() == [-15.0]
+    other = claim.of([results(*pair(30.0, 45.0, task="hopper-random-v2", leaves=long)), results(*few)])
+    assert other["iql hopper-medium-v2"].tolist() == [10.0, 10.0]  # a longer run of another task says nothing of it
 
 
 def test_unfinished_runs_prove_nothing():

@@ -1,9 +1,11 @@
 """What is said of the archives: no more than the intervals allow, and nothing that goes against ARB is left out."""
 
+import re
+
 import numpy as np
 import pytest
 
-from arb.paper.findings import Campaign, answer, by_agent, by_quality, losses, temperatures
+from arb.paper.findings import Campaign, answer, by_agent, by_quality, limits, losses, temperatures
 from arb.report import paired
 from arb.report.cells import gather
 from arb.report.runs import read_runs
@@ -28,7 +30,7 @@ def test_the_answer_says_only_what_the_interval_allows(tmp_path):
     assert "we cannot tell" in said["wide"]
     assert "no difference that matters" in said["none"]
     assert "+50.0 points (without an interval, 1 seed each), we cannot tell." in said["one"]
-    assert said["up"].endswith("ARB auto has not been compared with naive replay yet.")
+    assert said["up"].endswith("ARB auto has not been compared with naive replay on tasks with a normalised score yet.")
 
 
 def test_the_answer_is_corrected_for_the_other_strategies_of_its_archive(tmp_path):
@@ -48,7 +50,10 @@ def test_strategies_measured_alike_share_a_sentence(tmp_path):
 
 @pytest.mark.parametrize(
     ("several", "says"),
-    [([29.0, 30.0, 31.0], "It depends on who"), ([9.0, 70.0, 11.0], "We cannot tell whether it depends on who")],
+    [
+        ([29.0, 30.0, 31.0], "In these runs it depends on who"),
+        ([9.0, 70.0, 11.0], "We cannot tell whether it depends on who"),
+    ],
 )
 def test_the_answer_says_for_which_data(tmp_path, several, says):
     write_pairs(tmp_path, [0.9, 1.0, 1.1], task="hopper-medium-v2")
@@ -75,14 +80,49 @@ def test_losses_are_named_worst_first(tmp_path):
     assert "**-10.0" in rows[0]
     assert "walker2d-medium-v2" in rows[1]
     assert "**" not in rows[1]
+    assert losses([campaign(tmp_path)]).startswith("2 of 3 comparisons of ARB or ARB auto")
     again = losses([campaign(tmp_path), campaign(tmp_path, "again")])
     assert again == losses([campaign(tmp_path)])  # runs of another archive that are the same are named once
     write_pairs(tmp_path / "won", [3.0, 4.0, 5.0])
-    assert losses([campaign(tmp_path / "won")]) == "Nowhere in these runs."
+    assert losses([campaign(tmp_path / "won")]) == (
+        "0 of 1 comparison of ARB or ARB auto with a rival on one task are below zero, none of them by 1 point or more."
+    )
     write_pairs(tmp_path / "other", [-9.0, -9.0], **{"replay.temperature": 7.0})
-    assert losses([campaign(tmp_path / "other")]) == "Nowhere in these runs."  # nobody recommends that temperature
+    assert losses([campaign(tmp_path / "other")]) == "Nothing has been compared yet."  # nobody recommends that λ
     (tmp_path / "empty").mkdir()
     assert losses([campaign(tmp_path / "empty")]) == "Nothing has been compared yet."
+    write_pairs(tmp_path / "small", [-0.9, -1.0, -1.05], base="top_n")
+    assert "1 of 1 comparison of ARB or ARB auto with a rival" in losses([campaign(tmp_path / "small")])
+    assert "none of them by 1 point or more" in losses([campaign(tmp_path / "small")])
+
+
+def test_a_part_of_an_archives_runs_in_another_is_no_further_loss(tmp_path):
+    write_pairs(tmp_path / "all", [-9.0, -10.0, -11.0])
+    write_pairs(tmp_path / "part", [-9.0, -10.0])
+    both = losses([campaign(tmp_path / name, name) for name in ("all", "part")])
+    assert both.count("hopper-medium-v2") == 1
+
+
+def test_limits_name_the_last_evaluation_and_the_difference_of_our_two_strategies(tmp_path):
+    write_pairs(tmp_path, [9.0, 10.0, 11.0])
+    write_pairs(tmp_path, [12.0, 12.0, 15.0], strategy="arb_auto")
+    said = limits([campaign(tmp_path)])
+    assert said.startswith(
+        "By the last evaluation: ARB +10.0 points (95% interval +7.5 to +12.5); ARB auto +13.0 points ("
+    )
+    assert " ARB auto minus ARB: +3.0 points (95% interval " in said
+    (tmp_path / "empty").mkdir()
+    assert limits([campaign(tmp_path / "empty")]) == "Intervals are over seeds and say nothing about other tasks."
+
+
+def test_an_interval_that_only_the_correction_takes_away_is_said_to_be_so(tmp_path):
+    write_pairs(tmp_path, [1.0, 1.6, 2.2])  # p = 0.046 alone
+    write_pairs(tmp_path, [30.0, -20.0, 10.0], strategy="top_n")
+    write_pairs(tmp_path, [30.0, -20.0, 10.0], strategy="berb")
+    margin = answer([campaign(tmp_path)])
+    assert "ARB +1.6 points (95% interval +0.1 to +3.1, 3 seeds each), no difference that matters" in margin
+    write_pairs(tmp_path, [6.0, 9.0, 12.0])  # p = 0.036 alone, three times that corrected
+    assert "3 seeds each), not significant after correction" in answer([campaign(tmp_path)])
 
 
 def test_differences_by_quality_of_the_data(tmp_path):
@@ -93,7 +133,7 @@ def test_differences_by_quality_of_the_data(tmp_path):
     write_pairs(tmp_path / "d", [-2.0, 1.0, 1.0], task="walker2d-medium-expert-v2")
     write_pairs(tmp_path / "e", [1.0, 1.0], task="antmaze-umaze-v2")
     (text,) = by_quality([campaign(tmp_path / "a"), campaign(tmp_path)])
-    tables = text.split("\n\n| recorded by")
+    tables = re.split(r"\n\n\| (?:recorded by|robot)", text)
     rows = [line for line in tables[0].splitlines() if line.startswith("|")][2:]
     assert [row.split(" | ")[0] for row in rows] == ["| medium-expert", "| random"]
     assert "2.0" in rows[0]  # the mean of 4 and 0
@@ -105,6 +145,11 @@ def test_differences_by_quality_of_the_data(tmp_path):
     ]  # fmt: skip
     assert "-18.0" in rows[2]  # 2 minus 20, of 12 pairs
     assert "(12)" in rows[2]
+    rows = [line for line in tables[2].splitlines() if line.startswith("| ")][1:]
+    assert [row.split(" \\[")[0] for row in rows] == [
+        "| hopper | 7.0",
+        "| walker2d | **15.0",
+    ]  # of 10 and 4, of 30 and 0
 
 
 def test_differences_by_agent_and_archive_without_repeating_runs(tmp_path):
@@ -116,7 +161,10 @@ def test_differences_by_agent_and_archive_without_repeating_runs(tmp_path):
     (text,) = by_agent([campaign(tmp_path / name, name) for name in ("a", "a", "b")])
     head, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
     assert head.split(" | ")[3:] == ["Top-N", "ARB |"]
-    assert [row.split(" | ")[:3] for row in rows] == [["| IQL", "1 task", "a"], ["| IQL", "1 task", "b"]]
+    assert [row.split(" | ")[:3] for row in rows] == [
+        ["| IQL", "hopper-medium-v2", "a"],
+        ["| IQL", "antmaze-umaze-v2", "b"],
+    ]
     assert "| 2.0 " in rows[0]
     assert "**10.0" in rows[0]
     assert "| — | 4.5 " in rows[1]

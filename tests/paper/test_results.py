@@ -1,5 +1,6 @@
 """The results page comes out of archives alone, in the same bytes, and says no more than its intervals allow."""
 
+import itertools
 import json
 import re
 import shutil
@@ -58,26 +59,61 @@ def test_the_page_is_the_same_every_time(archives, page, tmp_path):
 
 def test_the_page_begins_with_question_and_answer_and_has_its_parts(page):
     text = page.read_text()
-    assert text.index("**Question.**") < text.index("**Answer.**") < text.index("## The paper's claims")
+    assert text.index("**Question.**") < text.index("**Answer.**") < text.index("## Areas and curves")
     heads = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert heads == [
-        "The paper's claims", "Where ARB loses", "What the temperature does", "Archive `main`", "Archive `heat`",
-        "Protocol", "Raw data", "Commands",
+        "Areas and curves", "What the first refresh tells", "Where ARB loses", "What the temperature does",
+        "The paper's claims", "Protocol", "Commands",
     ]  # fmt: skip
     assert "26 finished runs on 3 tasks in 2 archives" in text
+    assert (
+        "- [`main`](results/main.md): IQL on 2 tasks, 24 runs of 4,000 updates offline and 10,000 steps online" in text
+    )
+    assert "Processor: not recorded. Versions: " in text
+
+
+def test_every_archive_has_a_page_with_its_tables_and_where_they_come_from(page):
+    text = (page.parent / "results" / "main.md").read_text()
+    assert text.startswith("# Archive `main`")
+    assert "[Back to the results](../results.md)" in text
+    titles = re.findall(r"^\*\*(.*)\*\*$", text, re.MULTILINE)
+    assert titles == [
+        "IQL: paired difference to Naive, all tasks with a normalised score",
+        "IQL: paired difference in area to Naive, task by task",
+        "IQL: paired difference to Parallel, all tasks with a normalised score",
+        "IQL: paired difference in area to Parallel, task by task",
+        "IQL: area under the online curve, normalised score",
+        "IQL: last evaluation, normalised score",
+    ]
     assert "1 run of 25 failed and are in no table: the loss is not finite." in text
-    assert "`results/main.jsonl`: 24 runs; data (SHA-256): hopper-medium-expert-v2 0f0f0f0f0f0f" in text
+    assert "- raw data: `results/main.jsonl`, 24 runs" in text
+    assert "- datasets (SHA-256): hopper-medium-expert-v2 0f0f0f0f0f0f, hopper-random-v2 0f0f0f0f0f0f" in text
+
+
+def test_a_note_that_holds_for_several_tables_stands_once(page):
+    text = (page.parent / "results" / "main.md").read_text()
+    assert text.count("In brackets Student's 95% interval") == 1
+    assert text.count("A run minus the run of Naive with the same task") == 1
+    assert text.count("A run minus the run of Parallel with the same task") == 1  # another note
+
+
+def figures_on(page):
+    return [page.parent / name for name in re.findall(r'(?:src|srcset)="([^"]+)"', page.read_text())]
 
 
 def test_every_figure_is_there_for_light_and_dark(page):
-    text = page.read_text()
-    shown = re.findall(r'(?:src|srcset)="([^"]+)"', text)
-    assert len(shown) == len(set(shown)) == 10
-    for name in shown:
-        drawn = (page.parent / name).read_text()
-        assert ("#d7dde3" in drawn) == ("-dark" in name)  # its ink
-        assert ("#1f2933" in drawn) == ("-dark" not in name)
-    assert {(page.parent / name) for name in shown} == set((page.parent / "results").iterdir())
+    shown = figures_on(page)
+    assert [name.name.partition("-iql-")[2] for name in shown if "-dark" not in name.name] == [
+        "differences.svg", "curves.svg", "online-share.svg",
+    ]  # fmt: skip
+    below = [figures_on(page.parent / "results" / f"{name}.md") for name in ("main", "heat")]
+    assert [len(names) for names in (shown, *below)] == [6, 6, 4]
+    assert set(shown) <= set(below[0])  # the main page shows those of the largest archive
+    for path in itertools.chain(*below):
+        drawn = path.read_text()
+        assert ("#d7dde3" in drawn) == ("-dark" in path.name)  # its ink
+        assert ("#1f2933" in drawn) == ("-dark" not in path.name)
+    assert {*itertools.chain(*below)} == set((page.parent / "results").glob("*.svg"))
 
 
 def test_a_run_in_two_archives_counts_once(archives, tmp_path):
@@ -85,6 +121,17 @@ def test_a_run_in_two_archives_counts_once(archives, tmp_path):
     pack([archives / "heat.jsonl", archives / "main.jsonl"], tmp_path / "archives" / "whole.jsonl")
     write_results(tmp_path / "archives", tmp_path / "results.md")
     assert "26 finished runs on 3 tasks in 3 archives" in (tmp_path / "results.md").read_text()
+
+
+def test_archives_without_a_finished_run(archives, tmp_path):
+    fell = write_run(tmp_path / "runs" / "fell", done=False)
+    (fell / "FAILED").write_text("the loss is not finite\n")
+    pack([tmp_path / "runs"], tmp_path / "archives" / "fell.jsonl")
+    with pytest.raises(DataError, match="holds a finished run: there is nothing to show"):
+        write_results(tmp_path / "archives", tmp_path / "results.md")
+    shutil.copy(archives / "main.jsonl", tmp_path / "archives")
+    write_results(tmp_path / "archives", tmp_path / "results.md")
+    assert "- [`fell`](results/fell.md): no finished run" in (tmp_path / "results.md").read_text()
 
 
 def test_pretraining_that_runs_share_takes_its_time_once(tmp_path):
@@ -168,7 +215,7 @@ def test_levels_and_bounds_are_compared_run_by_run(tmp_path):
 
 def test_the_command(archives, tmp_path, capsys):
     assert cli.main(["report", str(archives), "--page", str(tmp_path / "results.md")]) == 0
-    assert "with 10 figures" in capsys.readouterr().out
+    assert "a page for each of 2 archives, and 10 figures" in capsys.readouterr().out
     with pytest.raises(DataError, match="there is no archive"):
         write_results(tmp_path / "nothing", tmp_path / "results.md")
 
@@ -176,8 +223,8 @@ def test_the_command(archives, tmp_path, capsys):
 @pytest.mark.skipif(not (ROOT / "docs" / "results.md").exists(), reason="there is no results page yet")
 def test_every_number_on_the_committed_page_comes_out_of_the_archives(tmp_path):
     write_results(ROOT / "results", tmp_path / "results.md")
-    assert (tmp_path / "results.md").read_text() == (ROOT / "docs" / "results.md").read_text(), (
-        "rebuild it: arb report results --page docs/results.md"
-    )
     made, committed = ({path.name for path in (place / "results").iterdir()} for place in (tmp_path, ROOT / "docs"))
     assert made == committed
+    for name in ("results.md", *(f"results/{name}" for name in made if name.endswith(".md"))):
+        again = "rebuild it: arb report results --page docs/results.md"
+        assert (tmp_path / name).read_text() == (ROOT / "docs" / name).read_text(), again

@@ -8,6 +8,7 @@ import pytest
 from arb.report import paired
 from arb.report.baseline import comparisons, paired_tables, undecided, verdict
 from arb.report.cells import gather
+from arb.report.comparison import score_table
 from arb.report.runs import read_runs
 from tests.report.folders import config_of, write_run, write_sweep
 from tests.report.records import record, results
@@ -155,3 +156,22 @@ def test_a_difference_too_small_to_matter_is_decided_only_where_scores_are_norma
     for path in tmp_path.glob("*/config.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"reference": None}))
     assert len(undecided([tmp_path])) == 2
+
+
+def test_a_table_says_how_many_comparisons_were_tested_and_whether_any_remains(tmp_path):
+    write_pairs(tmp_path, [9.0, 10.0, 11.0])
+    write_pairs(tmp_path, [5.0], strategy="top_n")  # one seed: no p-value
+    write_pairs(tmp_path, [9.0, -10.0, 11.0], task="walker2d-medium-v2")
+    overall, by_task = paired_tables(results_of(tmp_path))
+    assert "corrected for 1 comparison (Holm)" in overall.text()
+    assert "Marked differences remain after correction for the 2 comparisons of this table" in by_task.text()
+    write_pairs(tmp_path, [90.0, -10.0, 11.0])
+    assert "None remains after correction for the 2 comparisons" in paired_tables(results_of(tmp_path))[1].text()
+
+
+def test_a_table_of_scores_warns_where_cells_have_different_seeds(tmp_path):
+    write_pairs(tmp_path, [1.0, 2.0])
+    different = "Cells of a row may have different seeds"
+    assert different not in score_table(results_of(tmp_path), "iql").text()
+    write_run(tmp_path / "third", seed=2)
+    assert different in score_table(results_of(tmp_path), "iql").text()

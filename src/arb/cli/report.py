@@ -35,11 +35,13 @@ def main(arguments: list[str]) -> int:
 def _page(folders: list[Path], page: Path) -> int:
     from arb.errors import DataError
     from arb.paper.results import write_results
+    from arb.progress import count
 
     if len(folders) > 1:
         raise DataError("a results page is made from one folder of archives")
-    written = write_results(folders[0], page)
-    print(f"{page}, with {len(written) - 1} figures in {page.with_suffix('')}")
+    endings = [path.suffix for path in write_results(folders[0], page)]
+    archives = count(endings.count(".md") - 1, "archive")
+    print(f"{page}; in {page.with_suffix('')} a page for each of {archives}, and {endings.count('.svg')} figures")
     return 0
 
 

@@ -23,6 +23,7 @@ SAID: Mapping[str, str] = {
     "worse": "it hurts on average",
     "no difference that matters": "no difference that matters",
     "cannot tell": "we cannot tell",
+    "not corrected": "not significant after correction",
 }
 SEVERAL = ("mixed", "medium-replay", "full-replay", "medium-expert")
 """Qualities of data that several policies recorded; one policy recorded each of the others."""
@@ -55,14 +56,12 @@ def _found(campaigns: Iterable[Campaign], baseline: str = "naive") -> Iterator[t
 
 def answer(campaigns: Sequence[Campaign]) -> str:
     """ARB and ARB with its own temperature against naive replay, by default and where most pairs are; then, when."""
-    chosen: dict[str, tuple[Campaign, Comparison]] = {}
-    for campaign, one in _found(campaigns):
-        if one.strategy not in chosen or _weight(one) > _weight(chosen[one.strategy][1]):
-            chosen[one.strategy] = campaign, one
+    chosen = _chosen(campaigns)
     said: dict[str, list[str]] = {}  # by where it was measured
     for strategy in OURS:
         if strategy not in chosen:
-            said[f"{strategy_label(strategy)} has not been compared with naive replay yet."] = []
+            label = strategy_label(strategy)
+            said[f"{label} has not been compared with naive replay on tasks with a normalised score yet."] = []
             continue
         campaign, one = chosen[strategy]
         rivals = [o for o in comparisons(campaign.results, "naive") if o.agent == one.agent and o.normalised]
@@ -70,10 +69,40 @@ def answer(campaigns: Sequence[Campaign]) -> str:
         some = one.over(one.normalised)
         where = f"{agent_label(one.agent)} on {count(len(some), 'task')}: "
         seeds = f", {counts(map(len, some), 'seed')} each"
-        clause = f"{one.variant} {_points(some, seeds)}, {SAID[verdict(some, corrected[one.variant])]}"
+        clause = f"{one.variant} {_points(some, seeds)}, {SAID[_verdict(some, corrected[one.variant])]}"
         said.setdefault(f"Area under the online curve, minus that of naive replay, {where}", []).append(clause)
     sentences = [where + "; ".join(clauses) + "." * bool(clauses) for where, clauses in said.items()]
     return " ".join(sentences + [when for _, one in chosen.values() if (when := _when(one))][-1:])
+
+
+def limits(campaigns: Sequence[Campaign]) -> str:
+    """What weakens the answer: another measure, how our two strategies differ, and what intervals hold fixed."""
+    chosen = _chosen(campaigns)
+    last = [f"{one.variant} {_points(one.over(one.normalised, 'last'))}" for _, one in chosen.values()]
+    sentences = [f"By the last evaluation: {'; '.join(last)}."] if last else []
+    if "arb_auto" in chosen:
+        campaign, auto = chosen["arb_auto"]
+        sentences += [
+            f"{auto.variant} minus ARB: {_points(one.over(one.normalised))} of area."
+            for one in comparisons(campaign.results, "arb")
+            if (one.agent, one.variant) == (auto.agent, auto.variant) and one.normalised
+        ]
+    return " ".join([*sentences, "Intervals are over seeds and say nothing about other tasks."])
+
+
+def _chosen(campaigns: Sequence[Campaign]) -> dict[str, tuple[Campaign, Comparison]]:
+    """Of each of our strategies, where it was compared with naive replay by default and most often."""
+    chosen: dict[str, tuple[Campaign, Comparison]] = {}
+    for campaign, one in _found(campaigns):
+        if one.strategy not in chosen or _weight(one) > _weight(chosen[one.strategy][1]):
+            chosen[one.strategy] = campaign, one
+    return {strategy: chosen[strategy] for strategy in OURS if strategy in chosen}
+
+
+def _verdict(some: ByTask, corrected: float | None) -> str:
+    """What may be said, and whether it is the correction that forbids more."""
+    says, p = verdict(some, corrected), paired.p_value(some)
+    return "not corrected" if says == "cannot tell" and p is not None and p < 1.0 - CONFIDENCE else says
 
 
 def _weight(one: Comparison) -> tuple[bool, int]:
@@ -93,7 +122,8 @@ def _when(one: Comparison) -> str:
     if not several or not single:
         return ""
     p = paired.p_value(paired.contrast(several, single))
-    depends = "It depends" if p is not None and p < 1.0 - CONFIDENCE else "We cannot tell whether it depends"
+    sure = p is not None and p < 1.0 - CONFIDENCE
+    depends = "In these runs it depends" if sure else "We cannot tell whether it depends"
     return (
         f"{depends} on who recorded the data: {one.variant} gains {_points(several)} where several policies did, and "
         f"{_points(single)} where one did."
@@ -130,7 +160,7 @@ def by_quality(campaigns: Sequence[Campaign]) -> list[str]:
 
 
 def quality_tables(results: Results, agent: str) -> list[Table]:
-    """Columns are variants; rows are qualities, then who recorded the data. None where a quality has one robot only."""
+    """Columns are variants; rows are qualities, who recorded the data, robots. None where a quality has one robot."""
     qualities: dict[str, list[str]] = {}
     for task in filter(quality_of, results.tasks(agent)):
         qualities.setdefault(quality_of(task), []).append(task)
@@ -152,12 +182,27 @@ def quality_tables(results: Results, agent: str) -> list[Table]:
             },
         }
         tables.append(difference_table(rows, ("recorded by",), "naive"))
-    return tables
+    robots: dict[str, list[str]] = {}
+    for task in filter(quality_of, results.tasks(agent)):
+        robots.setdefault(task.rpartition(":")[2].partition("-")[0], []).append(task)
+    rows = {(name,): {one.variant: one.over(tasks) for one in found} for name, tasks in robots.items()}
+    return [*tables, difference_table(rows, ("robot",), "naive")]
 
 
 def by_agent(campaigns: Sequence[Campaign]) -> list[str]:
     """Differences to naive replay of each agent in each archive, by default; no row repeats the runs of another."""
     rows: dict[tuple[str, ...], dict[str, ByTask]] = {}
+    for name, agent, ours in distinct(campaigns):
+        tasks = sorted({task for one in ours for task in one.normalised})
+        labels = (agent_label(agent), tasks[0] if len(tasks) == 1 else count(len(tasks), "task"), name)
+        rows[labels] = {strategy_label(one.strategy): one.over(one.normalised) for one in ours}
+    if len(rows) < 2:
+        return []
+    return ["## By agent\n\n" + plain(difference_table(rows, ("agent", "on", "archive"), "naive"))]
+
+
+def distinct(campaigns: Sequence[Campaign]) -> Iterator[tuple[str, str, list[Comparison]]]:
+    """Archive, agent, and what was compared with naive replay by default, ARB among it; no run comes twice."""
     seen: set[str] = set()
     for name, results in campaigns:
         found = [one for one in comparisons(results, "naive") if one.normalised]
@@ -165,13 +210,8 @@ def by_agent(campaigns: Sequence[Campaign]) -> list[str]:
             ours = [one for one in found if one.agent == agent and _by_default(one)]
             runs = {identity(run) for one in ours for pairs in one.pairs.values() for run, _ in pairs}
             if any(one.strategy in OURS for one in ours) and not runs <= seen:
-                tasks = len({task for one in ours for task in one.normalised})
-                labels = (agent_label(agent), count(tasks, "task"), name)
-                rows[labels] = {strategy_label(one.strategy): one.over(one.normalised) for one in ours}
+                yield name, agent, ours
             seen |= runs
-    if len(rows) < 2:
-        return []
-    return ["## By agent\n\n" + plain(difference_table(rows, ("agent", "on", "archive"), "naive"))]
 
 
 def identity(run: Record) -> str:
@@ -184,28 +224,41 @@ def _by_default(one: Comparison) -> bool:
 
 
 # ---- losses, temperatures --------------------------------------------------------------------------------------
+RIVALS = ("naive", "parallel", "top_n", "berb")
+SMALLEST_LOSS = 1.0
+"""In points; smaller ones are counted, but not listed."""
+
+
 def losses(campaigns: Sequence[Campaign]) -> str:
-    """The tasks on which ARB by default is below naive or parallel replay, and whether that may be chance."""
+    """The tasks on which ARB by default is below a rival, and whether that may be chance; no run comes twice."""
     rows: list[tuple[float, tuple[tuple[str, ...], tuple[Entry, ...]]]] = []
-    seen = set()  # runs may be in several archives
-    for baseline in ("naive", "parallel"):
-        for campaign, one in _found(campaigns, baseline):
+    compared = below = 0
+    for rival in RIVALS:
+        seen: set[str] = set()
+        for campaign, one in _found(campaigns, rival):
             for task, values in one.differences().items() if _by_default(one) else ():
+                runs = {identity(run) for run, _ in one.pairs[task]}
+                if runs <= seen or task not in one.normalised:
+                    continue
+                seen |= runs
                 found = paired.t_interval([values])
-                same = (baseline, one.agent, one.strategy, task, *values)
-                if found.value < 0.0 and same not in seen:
-                    seen.add(same)
+                compared, below = compared + 1, below + (found.value < 0.0)
+                if found.value <= -SMALLEST_LOSS:
                     sure = found.high is not None and found.high < 0.0
-                    labels = (campaign.name, agent_label(one.agent), task, one.variant, strategy_label(baseline))
+                    labels = (campaign.name, agent_label(one.agent), task, one.variant, strategy_label(rival))
                     rows.append((found.value, (labels, (estimated(found, best=sure, n=len(values)),))))
+    if not compared:
+        return "Nothing has been compared yet."
+    said = f"{below} of {count(compared, 'comparison')} of ARB or ARB auto with a rival on one task are below zero"
     if not rows:
-        return "Nowhere in these runs." if any(_found(campaigns)) else "Nothing has been compared yet."
+        return f"{said}, none of them by {SMALLEST_LOSS:g} point or more."
     corner = ("archive", "agent", "task", "strategy", "against")
     notes = (
         "Mean paired difference with Student's 95% interval, not corrected, and the number of pairs; worst first.",
     )
     body = tuple(row for _, row in sorted(rows, key=lambda row: (row[0], row[1][0])))
-    return plain(Table("losses", "", corner, ("area",), body, notes, "the interval lies below zero"))
+    table = Table("losses", "", corner, ("area",), body, notes, "the interval lies below zero")
+    return f"{said}. Those by {SMALLEST_LOSS:g} point or more:\n\n{plain(table)}"
 
 
 def temperatures(campaigns: Sequence[Campaign]) -> Table:

@@ -1,10 +1,13 @@
-"""The results page: from archives to one Markdown file and its figures, so that no number is written by hand.
+"""The results pages: from archives to Markdown files and their figures, so that no number is written by hand.
 
-Every archive is a campaign of its own, with its own tables: budgets and datasets are never mixed. `notes.md` beside the
-archives holds what no program can know (commands, how settings were chosen, known deviations) and is taken over.
+The main page answers the question; every archive is a campaign of its own, with its own tables on a page below it.
+`notes.md` beside the archives holds what no program can know (commands, how settings were chosen, known deviations) and
+is taken over.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +15,14 @@ import numpy as np
 from arb.algorithms import agent_label
 from arb.errors import DataError
 from arb.paper.claims import verdicts
-from arb.paper.findings import Campaign, answer, by_agent, by_quality, identity, losses, plain, temperatures
+from arb.paper.findings import Campaign, answer, by_agent, by_quality, identity, limits, losses, plain, temperatures
+from arb.paper.foresight import foresight
 from arb.progress import count
 from arb.report.baseline import paired_tables
 from arb.report.cells import gather
 from arb.report.comparison import episodes_of, score_table, steps_of
 from arb.report.drawing import drawing, themed
-from arb.report.figures import learning_curves, online_share
-from arb.report.intervals import difference_intervals
+from arb.report.figures import agent_figures
 from arb.report.page import write_files
 from arb.report.page_data import told
 from arb.report.record import Record
@@ -27,93 +30,130 @@ from arb.report.runs import ARCHIVE, Records, read_archive
 from arb.strategies import strategy_label
 
 NOTES = "notes.md"
+_MADE = "<!-- Made by `arb report results --page docs/results.md` from the archives in results/. Do not edit. -->"
+_GROUNDS = {"light": ".svg", "dark": "-dark.svg"}
+"""How the names of figures end."""
 _SHOWN = {
-    "-curves": "learning curves",
-    "-online-share": "online share of the batches",
-    "-differences": "paired differences to naive replay",
+    "differences": "paired differences to naive replay",
+    "curves": "learning curves",
+    "online-share": "online share of the batches",
 }
-"""What a figure shows, by a part of its name."""
+"""What each kind of figure shows."""
 
 
 def write_results(folder: Path, page: Path) -> tuple[Path, ...]:
-    """Write the results page and its figures from the archives of a folder; the same archives give the same bytes.
+    """Write the results page, a page per archive, and their figures; the same archives give the same bytes.
 
     Args:
         folder: with archives `NAME.jsonl`, and perhaps `notes.md`.
-        page: the Markdown file; its figures go into a folder of the same name beside it.
+        page: the Markdown file; pages of archives and figures go into a folder of the same name beside it.
     """
     archives = sorted(folder.glob(f"*{ARCHIVE}")) if folder.is_dir() else []
     if not archives:
         raise DataError(f"there is no archive (*{ARCHIVE}) in {folder}: `arb report --pack RUNS` makes one")
     campaigns = [Campaign(path.stem, gather(Records((path,), tuple(read_archive(path))))) for path in archives]
+    if not any(campaign.runs for campaign in campaigns):
+        raise DataError(f"no archive in {folder} holds a finished run: there is nothing to show")
     campaigns.sort(key=lambda campaign: -len({run.task for run in campaign.runs}))
     notes = folder / NOTES
-    text, figures = results_page(campaigns, notes.read_text() if notes.is_file() else "", page.stem)
-    return write_files(page.parent, {**figures, page.name: text.encode()})
+    below: dict[str, bytes] = {}
+    for campaign in campaigns:
+        figures = dict(figures_of(campaign))
+        below |= {**figures, f"{campaign.name}.md": archive_page(campaign, figures, page.name).encode()}
+    text = results_page(campaigns, below, notes.read_text() if notes.is_file() else "", page.stem)
+    beside = {f"{page.stem}/{name}": content for name, content in below.items()}
+    return write_files(page.parent, {**beside, page.name: text.encode()})
 
 
-def results_page(campaigns: Sequence[Campaign], notes: str, stem: str) -> tuple[str, dict[str, bytes]]:
-    """The text of the page, and its figures by file name."""
-    figures = {campaign.name: dict(_figures(campaign, stem)) for campaign in campaigns}
-    shown = {name: [figure for figure in drawn if "-dark" not in figure] for name, drawn in figures.items()}
-    first = next((figure for figure in shown[campaigns[0].name] if "-differences" in figure), None)
+def results_page(campaigns: Sequence[Campaign], drawn: Collection[str], notes: str, stem: str) -> str:
+    """The main page: the answer, what it rests on, and where to find the rest.
+
+    Args:
+        campaigns: the archives; the first is shown with its curves.
+        drawn: names of the figures that there are.
+        notes: the last part of the page.
+        stem: folder of the figures and of the pages of archives.
+    """
+    main = campaigns[0]
+    agent, _ = Counter(run.agent for run in main.runs).most_common(1)[0]
+    first, *shown = pictures(main, agent, drawn, f"{stem}/")
     parts = [
         "# Results",
-        "<!-- Made by `arb report results --page docs/results.md` from the archives in results/. Do not edit. -->",
+        _MADE,
         "**Question.** Does the Adaptive Replay Buffer help when a policy that was pre-trained offline is fine-tuned "
         "online, and when?",
         "**Answer.** " + answer(campaigns),
-        *([_picture(first)] if first else []),
+        "**Limits.** " + limits(campaigns),
+        first,
         _scope(campaigns),
         *by_quality(campaigns),
         *by_agent(campaigns),
-        "## The paper's claims\n\n" + plain(verdicts([campaign.results for campaign in campaigns])),
+        f"## Areas and curves\n\n{agent_label(agent)}, [archive `{main.name}`]({stem}/{main.name}.md):",
+        plain(score_table(main.results, agent, "area")),
+        *shown,
+        _section("What the first refresh tells", foresight(campaigns)),
         "## Where ARB loses\n\n" + losses(campaigns),
         "## What the temperature does\n\n" + plain(temperatures(campaigns)),
+        "## The paper's claims\n\n" + plain(verdicts([campaign.results for campaign in campaigns])),
+        "## Protocol\n\n" + protocol(campaigns, stem),
+        notes.strip(),
     ]
-    parts += [_campaign(one, sorted(name for name in shown[one.name] if name != first)) for one in campaigns]
-    parts += ["## Protocol\n\n" + protocol(campaigns), "## Raw data\n\n" + _raw(campaigns)]
-    if notes.strip():
-        parts.append(notes.strip())
-    return "\n\n".join(parts) + "\n", {name: image for drawn in figures.values() for name, image in drawn.items()}
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _picture(name: str) -> str:
-    """A figure for light and dark pages."""
-    kind, what = next((kind, what) for kind, what in _SHOWN.items() if kind in name)
-    title = f"{Path(name).name.partition(kind)[0]}: {what}"
-    dark = name.replace(".svg", "-dark.svg")
-    source = f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-    return f'<picture>{source}<img src="{name}" alt="{title}"></picture>'
+def _section(title: str, content: str) -> str:
+    return f"## {title}\n\n{content}" if content else ""
 
 
 # ---- one campaign ----------------------------------------------------------------------------------------------------
-def _campaign(campaign: Campaign, figures: Sequence[str]) -> str:
+def archive_page(campaign: Campaign, drawn: Collection[str], back: str) -> str:
+    """All tables and figures of one archive; a note stands below the first table that it is about.
+
+    Args:
+        campaign: the archive.
+        drawn: names of the figures that there are.
+        back: file name of the main page, in the folder above.
+    """
     results = campaign.results
-    parts = [f"## Archive `{campaign.name}`"]
-    parts += [table.markdown().rstrip() for table in paired_tables(results)]
-    parts += [score_table(results, agent, measure).markdown().rstrip()
-              for agent in results.agents() for measure in ("area", "last")]  # fmt: skip
-    parts += map(_picture, figures)
+    tables = paired_tables(results)
+    tables += [score_table(results, agent, measure) for agent in results.agents() for measure in ("area", "last")]
+    parts = [f"# Archive `{campaign.name}`", _MADE, f"[Back to the results](../{back})"]
+    said: set[str] = set()
+    for table in tables:
+        fresh = tuple(note for note in table.notes if note not in said)
+        parts.append(replace(table, notes=fresh).markdown().rstrip())
+        said |= set(fresh)
+    for agent in results.agents():
+        parts += pictures(campaign, agent, drawn)
+    parts.append("## How it was made\n\n" + made(campaign))
     lacking = results.runs.lacking
     if lacking:
         parts.append(f"{count(len(lacking), 'run')} of {len(results.runs.all)} failed and are in no table: "
                      + "; ".join(sorted({run.reason for run in lacking})) + ".")  # fmt: skip
-    return "\n\n".join(parts)
+    return "\n\n".join(parts) + "\n"
 
 
-def _figures(campaign: Campaign, stem: str) -> Iterator[tuple[str, bytes]]:
-    results = campaign.results
-    for ground, ending in (("light", ".svg"), ("dark", "-dark.svg")):
+def figures_of(campaign: Campaign) -> Iterator[tuple[str, bytes]]:
+    """The figures of an archive with their file names, each for light and dark pages."""
+    for ground, ending in _GROUNDS.items():
         with themed(ground):
-            for agent in results.agents():
-                name = f"{stem}/{campaign.name}-{results.file(agent)}"
-                yield f"{name}-curves{ending}", drawing(learning_curves(results, agent))
-                if any(cell.metric("replay.online_share") for cell in results.of(agent)):
-                    yield f"{name}-online-share{ending}", drawing(online_share(results, agent))
-                differences = difference_intervals(results, agent)
-                if differences:
-                    yield f"{name}-differences{ending}", drawing(differences)
+            for agent in campaign.results.agents():
+                for kind, figure in agent_figures(campaign.results, agent):
+                    yield _file(campaign, agent, kind) + ending, drawing(figure)
+
+
+def pictures(campaign: Campaign, agent: str, drawn: Collection[str], folder: str = "") -> Iterator[str]:
+    """The figures of an agent on a page, differences first; what was not drawn is left out."""
+    for kind, what in _SHOWN.items():
+        light, dark = (_file(campaign, agent, kind) + ending for ending in _GROUNDS.values())
+        if light in drawn:
+            source = f'<source media="(prefers-color-scheme: dark)" srcset="{folder}{dark}">'
+            title = f"{campaign.name}, {agent_label(agent)}: {what}"
+            yield f'<picture>{source}<img src="{folder}{light}" alt="{title}"></picture>'
+
+
+def _file(campaign: Campaign, agent: str, kind: str) -> str:
+    return f"{campaign.name}-{campaign.results.file(agent)}-{kind}"
 
 
 # ---- how it was done -------------------------------------------------------------------------------------------------
@@ -137,24 +177,46 @@ def _shared_hours(runs: Sequence[Record]) -> float:
     return sum(seconds for *_, seconds in spent) / 3600.0 - sum(seconds for *_, seconds in set(spent)) / 3600.0
 
 
-def protocol(campaigns: Sequence[Campaign]) -> str:
-    """Budgets, evaluations, versions, commits, machines and minutes per run, as the archives hold them."""
-    lines = []
-    for campaign in campaigns:
-        cells = [cell for cell in campaign.results.cells if cell.finished]
-        every = told(run.config.get("evaluation.every") for run in campaign.runs)
-        lines += [
-            f"**`{campaign.name}`**: {count(len(campaign.runs), 'run')} of {steps_of(cells)}; an evaluation every "
-            f"{every} steps, with {episodes_of(cells)}.",
-            "",
-            f"- minutes per run: {_minutes(campaign.runs)}",
-            f"- processor: {told(run.machine.get('cpu') for run in campaign.runs)}",
-            f"- commit: {told(str(run.machine.get('commit') or '')[:12] for run in campaign.runs)}",
-            f"- versions: {_versions(campaign.runs)}",
-            "",
+def protocol(campaigns: Sequence[Campaign], stem: str) -> str:
+    """What was run for each archive, with links to their pages."""
+    lines = ["Each archive has a page with all its tables and figures, versions and data:", ""]
+    for name, results in campaigns:
+        cells = [cell for cell in results.cells if cell.finished]
+        runs = [run for cell in cells for run in cell.runs]
+        if not runs:
+            lines.append(f"- [`{name}`]({stem}/{name}.md): no finished run")
+            continue
+        agents = " and ".join(map(agent_label, results.agents()))
+        tasks = count(len({run.task for run in runs}), "task")
+        every = told(run.config.get("evaluation.every") for run in runs)
+        lines.append(
+            f"- [`{name}`]({stem}/{name}.md): {agents} on {tasks}, {count(len(runs), 'run')} of {steps_of(cells)}; an "
+            f"evaluation every {every} steps, with {episodes_of(cells)}"
+        )
+    everything = [run for campaign in campaigns for run in campaign.runs]
+    lines += [
+        "",
+        f"Processor: {told(run.machine.get('cpu') for run in everything)}. Versions: {_versions(everything)}.",
+    ]
+    lines += ["`arb report results --page docs/results.md` rebuilds all pages without training."]
+    return "\n".join(lines)
+
+
+def made(campaign: Campaign) -> str:
+    """Minutes per run, machine, commits, versions and data, as an archive holds them."""
+    runs = campaign.runs
+    data = sorted({f"{run.task} {str(run.data.get('sha256', '?'))[:12]}" for run in runs})
+    return "\n".join(
+        [
+            f"- raw data: `results/{campaign.name}{ARCHIVE}`, {count(len(runs), 'run')}, a JSON line each, with every "
+            "episode's return",
+            f"- minutes per run: {_minutes(runs)}",
+            f"- processor: {told(run.machine.get('cpu') for run in runs)}",
+            f"- commit: {told(str(run.machine.get('commit') or '')[:12] for run in runs)}",
+            f"- versions: {_versions(runs)}",
+            f"- datasets (SHA-256): {', '.join(data)}",
         ]
-    return "\n".join([*lines, "Everything on this page is rebuilt without training by `arb report results --page "
-                      "docs/results.md`."])  # fmt: skip
+    )
 
 
 def _versions(runs: Sequence[Record]) -> str:
@@ -168,12 +230,3 @@ def _minutes(runs: Sequence[Record]) -> str:
         if run.minutes is not None:
             found.setdefault(f"{agent_label(run.agent)} with {strategy_label(run.strategy)}", []).append(run.minutes)
     return ", ".join(f"{name} {np.median(values):.1f}" for name, values in sorted(found.items())) or "not recorded"
-
-
-def _raw(campaigns: Sequence[Campaign]) -> str:
-    rows = []
-    for campaign in campaigns:
-        hashes = sorted({(run.task, str(run.data.get("sha256", "?"))[:12]) for run in campaign.runs})
-        data = ", ".join(f"{task} {sha}" for task, sha in hashes)
-        rows.append(f"- `results/{campaign.name}{ARCHIVE}`: {count(len(campaign.runs), 'run')}; data (SHA-256): {data}")
-    return "\n".join(["One JSON line per run, with every episode's return:", "", *rows])

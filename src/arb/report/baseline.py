@@ -123,10 +123,15 @@ def overall_table(found: Sequence[Comparison], agent: str, tasks: Sequence[str],
     where = tasks[0] if len(tasks) == 1 else "all tasks with a normalised score"
     title = f"{agent_label(agent)}: paired difference to {base}, {where}"
     corner = ("strategy", "pairs", "by area")
-    return Table(name, title, corner, tuple(columns), tuple(rows), _notes(base, len(rows)), MARKED)
+    return Table(name, title, corner, tuple(columns), tuple(rows), _notes(base, _tested(corrected)), MARKED)
 
 
 MARKED = "differs from zero at the 5% level after correction"
+
+
+def _tested(corrected: Mapping[Any, float | None]) -> int:
+    """How many comparisons have a p-value: with one seed there is none."""
+    return sum(p is not None for p in corrected.values())
 
 
 def _notes(base: str, comparisons: int) -> tuple[str, ...]:
@@ -135,7 +140,7 @@ def _notes(base: str, comparisons: int) -> tuple[str, ...]:
         f"In brackets Student's {CONFIDENCE:.0%} interval of the mean, which is right with few seeds if differences "
         "are about normal. The bootstrap's is too narrow with few seeds: it contains the true difference in 79% of "
         "cases, not 95%, with four seeds of one task, and in 86% with three seeds of twelve tasks.",
-        f"p: of no difference in area, corrected for {count(comparisons, 'comparison')} (Holm); others are not.",
+        f"p-values are for the area only, corrected for {count(comparisons, 'comparison')} (Holm).",
         f"No difference that matters: the interval lies within ±{paired.MARGIN:g} points of a normalised score.",
     )
 
@@ -167,12 +172,14 @@ def difference_table(
         return estimated(paired.t_interval(some), best=p is not None and p < LEVEL, n=sum(map(len, some)))
 
     order = ", then over tasks" if any(len(some) > 1 for some in values.values()) else ""
+    body = tuple((labels, tuple(entry((labels, column)) for column in columns)) for labels in rows)
+    remain = "Marked differences remain" if any(e.best for _, entries in body for e in entries) else "None remains"
     notes = (
         f"A run minus the run of {strategy_label(baseline)} with the same seed and pre-trained agent: mean over "
         f"seeds{order}, Student's {CONFIDENCE:.0%} interval, number of pairs.",
-        f"Marked differences remain after correction for all {len(corrected)} comparisons of this table (Holm).",
+        f"{remain} after correction for the {count(_tested(corrected), 'comparison')} of this table with an interval "
+        "(Holm).",
     )
-    body = tuple((labels, tuple(entry((labels, column)) for column in columns)) for labels in rows)
     return Table(name, title, corner, columns, body, notes, MARKED)
 
 

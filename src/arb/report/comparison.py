@@ -45,6 +45,8 @@ def score_table(results: Results, agent: str, measure: str = PRIMARY) -> Table:
         notes.append(f"{empty} of {len(tasks) * len(variants)} cells have no finished run.")
     if any(e.n == 1 for _, entries in rows for e in entries):
         notes.append("A cell of one seed has no standard deviation: it does not show how much seeds differ.")
+    if any(len({e.n for e in entries[-len(variants) :] if e.n}) > 1 for _, entries in rows):
+        notes.append("Cells of a row may have different seeds: compare strategies by their paired differences.")
     title = f"{agent_label(agent)}: {kind.title.lower()}, {' or '.join(sorted({cell.unit for cell in own}))}"
     columns = (*(["pre-trained"] if measure in STARTED else []), *variants)
     return Table(f"{measure}-{results.file(agent)}", title, corner, columns, tuple(rows), tuple(notes))

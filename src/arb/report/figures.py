@@ -25,18 +25,24 @@ _COLUMNS = 3
 def figures(results: Results, together: Sequence[Group]) -> Iterator[tuple[str, Figure]]:
     """Every figure of a report, with its name."""
     for agent in results.agents():
-        yield f"curves-{results.file(agent)}", learning_curves(results, agent)
-        if any(cell.metric("replay.online_share") for cell in results.of(agent)):
-            yield f"online-share-{results.file(agent)}", online_share(results, agent)
-        differences = difference_intervals(results, agent)
-        if differences:
-            yield f"differences-{results.file(agent)}", differences
+        for kind, figure in agent_figures(results, agent):
+            yield f"{kind}-{results.file(agent)}", figure
     for number, group in enumerate(together, start=1):
         name = f"{number}-{results.file(group.agent)}"
         yield f"aggregate-{name}", aggregate_intervals(results, group)
         yield f"profile-{name}", performance_profile(results, group)
         if len(group.scores) > 1:
             yield f"improvement-{name}", improvement_intervals(results, group)
+
+
+def agent_figures(results: Results, agent: str) -> Iterator[tuple[str, Figure]]:
+    """The figures of one agent over all its tasks, with their kinds."""
+    yield "curves", learning_curves(results, agent)
+    if any(cell.metric("replay.online_share") for cell in results.of(agent)):
+        yield "online-share", online_share(results, agent)
+    differences = difference_intervals(results, agent)
+    if differences:
+        yield "differences", differences
 
 
 def learning_curves(results: Results, agent: str) -> Figure:
