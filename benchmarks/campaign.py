@@ -34,6 +34,7 @@ SETS = tuple(f"suite:{robot}-{quality}" for robot in ROBOTS for quality in QUALI
 HOPPER = SETS[:4]
 MAZES = ("suite:antmaze-umaze-play", "suite:antmaze-medium-play")
 PAPER = ("naive", "parallel", "top_n", "berb", "arb", "arb_auto")
+RIVALS = ("annealed", "recent", "warm_start", "road")
 FEW = ("naive", "parallel", "arb", "arb_auto")
 LONG: Settings = {
     "schedule.pretrain": 40_000,
@@ -109,7 +110,7 @@ ABLATIONS: dict[str, tuple[str, Settings]] = {
 }
 CAMPAIGNS = {
     "temperature": Campaign("which temperature: fixed or held", TEMPERATURES, HOPPER),
-    "locomotion": Campaign("IQL on the suite's twelve locomotion sets", _plain(PAPER)),
+    "locomotion": Campaign("IQL on the suite's twelve locomotion sets", _plain((*PAPER, *RIVALS))),
     "agents": Campaign("PEX and FamO2O on four sets", _plain(FEW), HOPPER, ("pex", "famo2o")),
     "antmaze": Campaign(
         "AntMaze umaze and medium, with β = 1: with the paper's 10, IQL learns nothing offline here",
@@ -149,6 +150,12 @@ CAMPAIGNS = {
         "FamO2O on other robots: does the first refresh tell where ARB auto gains?",
         _plain(("naive", "arb_auto")),
         tuple(f"suite:{robot}-{quality}" for robot in ROBOTS[1:] for quality in ("mixed", "medium")),
+        ("famo2o",),
+    ),
+    "foresight-again": Campaign(
+        "the same question on all eight sets of these robots; for seeds 2 and 3",
+        _plain(("naive", "arb_auto")),
+        SETS[4:],
         ("famo2o",),
     ),
     "reference": Campaign(
