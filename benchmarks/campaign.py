@@ -158,6 +158,12 @@ CAMPAIGNS = {
         SETS[4:],
         ("famo2o",),
     ),
+    "pex": Campaign(
+        "PEX on other robots: does it gain there as it does on hopper?",
+        _plain(("naive", "arb", "arb_auto")),
+        SETS[4:],
+        ("pex",),
+    ),
     "reference": Campaign(
         "reference scores of the suite: behaviour cloning, which is IQL at β = 0, and IQL, offline",
         {"cloning": ("naive", {"settings.temperature": 0.0}), "iql": ("naive", {})},
