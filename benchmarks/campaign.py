@@ -110,7 +110,8 @@ ABLATIONS: dict[str, tuple[str, Settings]] = {
 }
 CAMPAIGNS = {
     "temperature": Campaign("which temperature: fixed or held", TEMPERATURES, HOPPER),
-    "locomotion": Campaign("IQL on the suite's twelve locomotion sets", _plain((*PAPER, *RIVALS))),
+    "locomotion": Campaign("IQL on the suite's twelve locomotion sets", _plain(PAPER)),
+    "rivals": Campaign("the same with four other rivals", _plain(("naive", "arb", "arb_auto", *RIVALS))),
     "agents": Campaign("PEX and FamO2O on four sets", _plain(FEW), HOPPER, ("pex", "famo2o")),
     "antmaze": Campaign(
         "AntMaze umaze and medium, with β = 1: with the paper's 10, IQL learns nothing offline here",
