@@ -1,6 +1,8 @@
 """The parts of running on Ray that need no cluster: what is packed, where it is put, and how errors are told."""
 
+import errno
 import os
+import queue
 import stat
 import tempfile
 import time
@@ -9,7 +11,8 @@ import pytest
 
 from arb import DataError
 from arb.sweeps import ray_node
-from arb.sweeps.ray_cluster import RayCluster, explained, plugins
+from arb.sweeps.ray_cluster import SILENT_SECONDS, RayCluster, refused
+from arb.sweeps.ray_driver import Driver, explained, plugins
 from arb.sweeps.ray_node import Parcel, _data_here, _modules_here, packed, private_folder, unpack
 
 
@@ -133,6 +136,9 @@ class Late:
     def __init__(self):
         self.exceptions, self.asked = pytest.importorskip("ray").exceptions, []
 
+    def remote(self, **_):
+        return lambda task: task
+
     def wait(self, sent, num_returns, timeout):
         return sent, []
 
@@ -143,27 +149,59 @@ class Late:
         return [{"answer": "done"}], b""
 
 
-class Broken(Late):
-    """Ray, when the node through which it is asked dies under the question."""
+def test_an_answer_that_is_lost_with_its_node_does_not_block_the_driver(tmp_path):
+    ray, said = Late(), []
+    driver = Driver(ray, tmp_path, said.append)
+    driver._underway = {"sent": 7}
+    driver.hear(0.0)
+    assert said == []  # back to the orders
+    driver.hear(0.0)
+    (result,) = said
+    assert (result["number"], result["answers"]) == (7, [{"answer": "done"}])
+    assert None not in ray.asked
+    assert not driver._underway
 
-    def wait(self, sent, num_returns, timeout):
-        raise OSError("Broken pipe")
 
-
-def test_a_socket_that_breaks_means_that_the_head_is_gone():
+def spoken(*answers) -> RayCluster:
+    """A cluster whose driver has given these answers."""
     cluster = RayCluster.__new__(RayCluster)
-    cluster._ray, cluster._head, cluster._underway = Broken(), "10.0.0.1:6379", {"sent": ("key", {})}
-    cluster._looked = time.monotonic()
-    with pytest.raises(DataError, match=r"the head of the Ray cluster at 10\.0\.0\.1:6379 is gone; finished slices"):
+    cluster._heard, cluster._head, cluster._spoke = queue.Queue(), "10.0.0.1:6379", time.monotonic()
+    for answer in answers:
+        cluster._heard.put(answer)
+    return cluster
+
+
+GONE = r"the head of the Ray cluster at 10\.0\.0\.1:6379 is gone; finished slices are saved"
+
+
+def test_a_driver_that_ends_means_that_the_head_is_gone():
+    with pytest.raises(DataError, match=GONE):
+        spoken({"answer": "alive"}, None).hear(0.0)
+
+
+def test_a_driver_that_is_silent_for_long_means_that_the_head_is_gone():
+    cluster = spoken()
+    assert cluster.hear(0.0) == []
+    cluster._spoke -= SILENT_SECONDS + 1.0
+    cluster._heard.put({"answer": "alive"})
+    assert cluster.hear(0.0) == []  # it has spoken
+    cluster._spoke -= SILENT_SECONDS + 1.0
+    with pytest.raises(DataError, match=GONE):
         cluster.hear(0.0)
 
 
-def test_an_answer_that_is_lost_with_its_node_does_not_block_the_driver(tmp_path, monkeypatch):
-    ray, cluster = Late(), RayCluster.__new__(RayCluster)
-    monkeypatch.setattr(RayCluster, "_look", lambda self: [])
-    cluster._ray, cluster._stopping = ray, False
-    cluster._underway = {"sent": ("key", {"folder": str(tmp_path / "run")})}
-    assert cluster.hear(0.0) == []  # back to looking at the nodes
-    assert cluster.hear(0.0) == [("key", {"answer": "done"})]
-    assert None not in ray.asked
-    assert not cluster._underway
+def test_what_keeps_a_driver_from_going_on_is_said_as_it_is():
+    full = {"answer": "trouble", "problem": [errno.ENOSPC, "No space left on device", "/tmp/7.tar"]}
+    with pytest.raises(OSError, match="No space left") as caught:
+        spoken(full).hear(0.0)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "/tmp/7.tar")
+    with pytest.raises(DataError, match="Ray's object store is full; finished slices are saved: run the same command"):
+        spoken({"answer": "refused", "reason": "Ray's object store is full"}).hear(0.0)
+    with pytest.raises(RuntimeError, match="the process that talks to Ray failed:\nTraceback"):
+        spoken({"answer": "broken", "traceback": "Traceback ..."}).hear(0.0)
+
+
+def test_why_ray_cannot_be_had_is_one_line():
+    assert "refuses this token" in refused("10.0.0.1:6379", "", "... InvalidAuthToken ...")
+    assert refused("a:1", "one\ntwo", "") == "the Ray cluster at a:1 cannot be used: one"
+    assert refused("", "", "") == "Ray does not start on this machine: it does not say why"

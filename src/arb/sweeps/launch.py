@@ -14,10 +14,10 @@ from arb.runs.checkpoint import SHARED
 from arb.runs.config import flat
 from arb.runs.stopping import Interrupted, stoppable
 from arb.sweeps import plan
+from arb.sweeps.child import Answer, Order
 from arb.sweeps.grid import Cell
 from arb.sweeps.jobs import Failure, Job, Roster, group_of
 from arb.sweeps.pool import Pool
-from arb.sweeps.worker import Answer, Order
 
 if TYPE_CHECKING:
     from arb.sweeps.ray_cluster import RayCluster

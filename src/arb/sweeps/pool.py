@@ -1,75 +1,32 @@
 """Local workers: one process per core, each started on its core, restarted when it dies."""
 
-import json
 import os
 import queue
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Any
+from typing import Any
 
 from arb.runs.machine import cores
-from arb.sweeps.worker import Answer, Order
+from arb.sweeps.child import Answer, Child, Order
 
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class Worker:
-    """The other end of an `arb.sweeps.worker`; answers arrive in a queue, with None at the end."""
+class Worker(Child):
+    """An `arb.sweeps.worker` on one core."""
 
     def __init__(self, core: int):
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        environment = os.environ | dict.fromkeys(_ONE_THREAD, "1")
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         with on_core(core):  # a child starts on its parent's cores, before it imports anything
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "arb.sweeps.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                env=environment,
-                text=True,
-                start_new_session=True,  # Ctrl-C is for the one who gives the orders
-            )
-
-    def order(self, order: Order) -> None:
-        """Give an order; one to a dead worker is lost, and `death` will say so."""
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps(order) + "\n")
-            self.process.stdin.flush()
-
-    def answers(self) -> Iterator[Answer]:
-        """What it says, until it is gone."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            yield json.loads(line)
+            super().__init__("arb.sweeps.worker", environment=dict.fromkeys(_ONE_THREAD, "1"))
 
     def death(self) -> Answer:
         """The last answer of a worker that is gone, given in its place."""
         status = self.process.wait()
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        self._log.seek(0)
-        last = self._log.read().decode(errors="replace").strip()
         hint = " (out of memory?)" if status == -signal.SIGKILL else ""
-        return {"answer": "failed", "reason": f"its worker process {how}{hint}", "traceback": last[-4000:]}
-
-    def stop(self) -> None:
-        """Ask it to save and stop."""
-        self.process.terminate()
-
-    def close(self) -> None:
-        """End it at once, if it has not ended."""
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self._log):
-            with suppress(BrokenPipeError):
-                if stream is not None:
-                    stream.close()
+        return {"answer": "failed", "reason": f"its worker process {how}{hint}", "traceback": self.log()[-4000:]}
 
 
 class Pool:

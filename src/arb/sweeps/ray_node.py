@@ -16,8 +16,8 @@ from typing import IO, Any, NamedTuple
 
 from arb.files import whole
 from arb.runs.machine import cores
+from arb.sweeps.child import Answer, Order
 from arb.sweeps.pool import Worker
-from arb.sweeps.worker import Answer, Order
 
 
 class Parcel(NamedTuple):

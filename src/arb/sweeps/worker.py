@@ -9,35 +9,23 @@ Answers are `told` with the progress and at last `done`, `stopped` or `failed`; 
 attempt would fail in the same way. When its input ends, whoever gave the orders is gone: it saves and stops.
 """
 
-import json
 import os
-import queue
 import signal
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-Order = Mapping[str, Any]
-Answer = dict[str, Any]
-Say = Callable[[Answer], None]
+from arb.sweeps.child import Answer, Order, Say, serve
+
 Stop = Callable[[], bool]
 
 
 def main() -> None:
     """Take orders until there are no more."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else is printed must not get between the answers
-
-    def say(answer: Answer) -> None:
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-
-    orders: queue.Queue[Order | None] = queue.Queue()
-    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    orders, say = serve(at_end=lambda: os.kill(os.getpid(), signal.SIGTERM))
     while (order := orders.get()) is not None:
         say(obey(order, say))
 
@@ -93,13 +81,6 @@ def _teller(order: Order, say: Say) -> Callable[[str, int, int, dict[str, float]
             signal.raise_signal(signal.SIGTERM)  # the run hears it at the end of this very chunk
 
     return tell
-
-
-def _listen(orders: queue.Queue[Order | None]) -> None:
-    for line in sys.stdin:
-        orders.put(json.loads(line))
-    orders.put(None)
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
