@@ -34,12 +34,12 @@ COMMANDS: dict[str, Command] = {
     "data": Command("arb.cli.data", "train", "list, fetch, inspect, audit and collect datasets"),
     "report": Command("arb.cli.report", "report", "tables, statistics, figures and one page from run folders"),
     "doctor": Command("arb.cli.doctor", "train", "check this machine and say what to install or change"),
-    "completion": Command("arb.cli.completion", "train", "print a script for completion at the TAB key"),
+    "completion": Command("arb.cli.completion", "train", "print a script for TAB completion in bash or zsh"),
 }
 _HINTS = {
     errno.ENOSPC: "free some space, then run the same command again",
     errno.EDQUOT: "free some space, then run the same command again",
-    errno.EROFS: "choose a folder that can be written",
+    errno.EROFS: "choose a folder that is writable",
     errno.EACCES: "choose a folder that you may use",
 }
 
@@ -57,7 +57,7 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "`arb COMMAND --help` says more.",
+            "Run `arb COMMAND --help` for details.",
         ]
     )
 

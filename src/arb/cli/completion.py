@@ -1,4 +1,4 @@
-"""Print a script that completes commands, options and their values at the TAB key."""
+"""Print a script for TAB completion of commands, options and their values."""
 
 import argparse
 import importlib

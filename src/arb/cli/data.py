@@ -181,7 +181,7 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("file", help="a file, a LeRobot folder, or minari:NAME")
     sub.add_argument("out", type=Path, help="ends in .hdf5, .h5 or .npz")
     columns(sub)
-    sub.add_argument("--env", default="", metavar="ID", help="the Gymnasium id to note in the file")
+    sub.add_argument("--env", default="", metavar="ID", help="the Gymnasium id to record in the file")
     sub = command("make", _make, "Make a dataset of the suite; nothing is downloaded.")
     sub.add_argument("name", help="e.g. suite:hopper-mixed ('arb data list' shows all)")
     sub.add_argument("--rows", type=int, help="number of rows (200000); the last episode is completed")

@@ -173,9 +173,7 @@ def _data() -> Iterator[Line]:
     folder = cache_directory()
     near = next(place for place in (folder, *folder.parents) if place.exists())
     if not os.access(near, os.W_OK):
-        yield Line(
-            "problem", "data cache", f"{folder} cannot be written", "set ARB_CACHE to a folder that you may write"
-        )
+        yield Line("problem", "data cache", f"{folder} is not writable", "set ARB_CACHE to a writable folder")
     here = [task for task in TASKS.values() if cached(task).exists()]
     detail = f"{folder}: {len(here)} of {len(TASKS)} D4RL tasks"
     if here:
@@ -193,7 +191,7 @@ def _disk() -> Iterator[Line]:
     here = Path.cwd()
     free = shutil.disk_usage(here).free
     if not os.access(here, os.W_OK):
-        yield Line("problem", "disk", f"{here} cannot be written", "change to a folder that you may write", needed=True)
+        yield Line("problem", "disk", f"{here} is not writable", "change to a writable folder", needed=True)
         return
     advice = "free some space: a long run writes up to 2 GB of checkpoints"
     yield _judged(free >= LEAST_DISK, "disk", f"{free / 1e9:,.1f} GB free in {here}", advice, needed=True)
@@ -205,8 +203,8 @@ def _machine() -> Iterator[Line]:
 
     yield Line("ok", "cores", f"{len(cores())} for this process")
     memory = free_memory()
-    detail = "this system does not say" if memory is None else f"{memory / 1e9:,.1f} GB available"
-    advice = "end other programs, or use a small dataset: a million rows take about 1 GB"
+    detail = "not reported by this system" if memory is None else f"{memory / 1e9:,.1f} GB available"
+    advice = "close other programs, or use a small dataset: a million rows take about 1 GB"
     yield _judged(memory is None or memory >= LEAST_MEMORY, "memory", detail, advice)
 
 

@@ -8,7 +8,7 @@ from arb.cli.sweep import add_working, carry_out
 
 EXAMPLES = """
 examples:
-  arb reproduce main --preset smoke           a quick try, on small sets that are made here
+  arb reproduce main --preset smoke           a quick trial, on small sets made on this machine
   arb reproduce clip --preset paper           the paper's own grid (fetch antmaze-large-diverse-v2 first)
   arb reproduce iql --preset small --data suite   the same on the suite, without a download
   arb reproduce iql --preset paper --dry-run  which runs it takes
@@ -19,8 +19,8 @@ presets: `paper` is the paper's schedule with four seeds; `small` is 30,000 upda
 
 `--data suite`, the default of `smoke`, trains on the sets of this project's suite that resemble D4RL's:
 suite:hopper-mixed for hopper-medium-replay-v2, and so on (2,000 rows each with `smoke`). They are made on first use and
-keep their own names: their scores do not compare with published ones. With `--data d4rl` a task without its file fails,
-and the table says so: `arb data fetch TASK` downloads it.
+keep their own names: their scores are not comparable with published ones. With `--data d4rl` a task without its file
+fails, and the table says so: `arb data fetch TASK` downloads it.
 """
 
 
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     if len(tasks) < len(EXPERIMENTS[options.name].tasks):
         print(f"\nOnly {len(tasks)} of the paper's {len(EXPERIMENTS[options.name].tasks)} tasks, one for each group.")
     if data == "suite":
-        print("\nThe data were the suite's, made here: these are not scores of D4RL's tasks.")
+        print("\nThe data came from the suite, made on this machine: these are not scores on D4RL's tasks.")
     print(f"\nfiles in {out / 'report'}")
     return 1 if outcome.failed else 0
 
