@@ -1,4 +1,4 @@
-"""What the first refresh tells: the share by hand, who counts as low, and runs that say nothing."""
+"""What the first refresh predicts: the share by hand, who counts as low, and runs that say nothing."""
 
 import numpy as np
 import pytest

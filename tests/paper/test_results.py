@@ -62,7 +62,7 @@ def test_the_page_begins_with_question_and_answer_and_has_its_parts(page):
     assert text.index("**Question.**") < text.index("**Answer.**") < text.index("## Areas and curves")
     heads = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert heads == [
-        "Areas and curves", "What the first refresh tells", "Where ARB loses", "What the temperature does",
+        "Areas and curves", "What the first refresh predicts", "Where ARB loses", "What the temperature does",
         "The paper's claims", "Protocol", "Commands",
     ]  # fmt: skip
     assert "26 finished runs on 3 tasks in 2 archives" in text
@@ -207,7 +207,7 @@ def test_levels_and_bounds_are_compared_run_by_run(tmp_path):
     assert verdict_of(tmp_path, "Weights by trajectory are better than weights by transition") == "confirmed"
     for high in (7.0, 2.0):
         write_run(tmp_path / f"clip{high}", config_of(task="b", **{"replay.clip": [-12.0, high]}))
-    assert verdict_of(tmp_path, "The upper clipping bound matters") == "contradicted: no difference at all"
+    assert verdict_of(tmp_path, "The upper clipping bound matters") == "contradicted: it has no effect"
 
 
 # ---- the command, and the page of this project ----------------------------------------------------------------------

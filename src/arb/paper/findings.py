@@ -15,7 +15,7 @@ from arb.report.cells import Results, Seeds
 from arb.report.record import Record
 from arb.report.statistics import CONFIDENCE, ByTask
 from arb.report.tables import Entry, Table, estimated
-from arb.strategies import OURS, strategy_label
+from arb.strategies import OURS, STRATEGIES, strategy_label
 from arb.tasks import family_of
 
 SAID: Mapping[str, str] = {
@@ -72,7 +72,27 @@ def answer(campaigns: Sequence[Campaign]) -> str:
         clause = f"{one.variant} {_points(some, seeds)}, {SAID[_verdict(some, corrected[one.variant])]}"
         said.setdefault(f"Area under the online curve, minus that of naive replay, {where}", []).append(clause)
     sentences = [where + "; ".join(clauses) + "." * bool(clauses) for where, clauses in said.items()]
-    return " ".join(sentences + [when for _, one in chosen.values() if (when := _when(one))][-1:])
+    whens = [when for _, one in chosen.values() if (when := _when(one))]
+    return " ".join([*sentences, *whens[-1:], *_again(campaigns, chosen)])
+
+
+def _again(campaigns: Sequence[Campaign], chosen: Mapping[str, tuple[Campaign, Comparison]]) -> Iterator[str]:
+    """The same comparison in other archives that have all its tasks."""
+    for campaign in campaigns:
+        clauses = [
+            f"{one.variant} {_points(one.over(one.normalised))}"
+            for _, one in _found([campaign])
+            if one.strategy in chosen and _repeats(one, chosen[one.strategy][1])
+        ]
+        if clauses:
+            yield f"Again, in archive `{campaign.name}`: {'; '.join(clauses)}."
+
+
+def _repeats(one: Comparison, first: Comparison) -> bool:
+    """Whether a comparison has all tasks of another, and runs of its own."""
+    same = (one.agent, set(one.normalised)) == (first.agent, set(first.normalised))
+    runs, known = ({identity(run) for pairs in each.pairs.values() for run, _ in pairs} for each in (one, first))
+    return same and _by_default(one) and not runs <= known
 
 
 def limits(campaigns: Sequence[Campaign]) -> str:
@@ -87,7 +107,7 @@ def limits(campaigns: Sequence[Campaign]) -> str:
             for one in comparisons(campaign.results, "arb")
             if (one.agent, one.variant) == (auto.agent, auto.variant) and one.normalised
         ]
-    return " ".join([*sentences, "Intervals are over seeds and say nothing about other tasks."])
+    return " ".join([*sentences, "Intervals reflect variation across seeds; they say nothing about other tasks."])
 
 
 def _chosen(campaigns: Sequence[Campaign]) -> dict[str, tuple[Campaign, Comparison]]:
@@ -117,16 +137,14 @@ def _points(some: ByTask, more: str = "") -> str:
 
 
 def _when(one: Comparison) -> str:
-    """Whether it depends on who recorded the data, one policy or several, where there are tasks of both kinds."""
+    """The gains where several policies recorded the data and where one did, if there are tasks of both kinds."""
     several, single = (one.over(tasks) for tasks in by_recorders(one.normalised))
     if not several or not single:
         return ""
-    p = paired.p_value(paired.contrast(several, single))
-    sure = p is not None and p < 1.0 - CONFIDENCE
-    depends = "In these runs it depends" if sure else "We cannot tell whether it depends"
+    apart = _points(paired.contrast(several, single))
     return (
-        f"{depends} on who recorded the data: {one.variant} gains {_points(several)} where several policies did, and "
-        f"{_points(single)} where one did."
+        f"{one.variant} gains {_points(several)} where several policies recorded the data and {_points(single)} where "
+        f"one did, a difference of {apart}; this division was made after runs had been seen."
     )
 
 
@@ -195,14 +213,20 @@ def by_agent(campaigns: Sequence[Campaign]) -> list[str]:
     for name, agent, ours in distinct(campaigns):
         tasks = sorted({task for one in ours for task in one.normalised})
         labels = (agent_label(agent), tasks[0] if len(tasks) == 1 else count(len(tasks), "task"), name)
-        rows[labels] = {strategy_label(one.strategy): one.over(one.normalised) for one in ours}
+        strategies = [one.strategy for one in ours]
+        rows[labels] = {
+            strategy_label(one.strategy) if strategies.count(one.strategy) == 1 else one.variant: one.over(
+                one.normalised
+            )
+            for one in ours
+        }
     if len(rows) < 2:
         return []
     return ["## By agent\n\n" + plain(difference_table(rows, ("agent", "on", "archive"), "naive"))]
 
 
 def distinct(campaigns: Sequence[Campaign]) -> Iterator[tuple[str, str, list[Comparison]]]:
-    """Archive, agent, and what was compared with naive replay by default, ARB among it; no run comes twice."""
+    """Archive, agent, and what was compared with naive replay by default, ARB among it; nothing that only repeats."""
     seen: set[str] = set()
     for name, results in campaigns:
         found = [one for one in comparisons(results, "naive") if one.normalised]
@@ -224,13 +248,13 @@ def _by_default(one: Comparison) -> bool:
 
 
 # ---- losses, temperatures --------------------------------------------------------------------------------------
-RIVALS = ("naive", "parallel", "top_n", "berb")
+RIVALS = tuple(name for name in STRATEGIES if name not in OURS)
 SMALLEST_LOSS = 1.0
 """In points; smaller ones are counted, but not listed."""
 
 
 def losses(campaigns: Sequence[Campaign]) -> str:
-    """The tasks on which ARB by default is below a rival, and whether that may be chance; no run comes twice."""
+    """The tasks on which ARB by default is below a rival, and whether that may be chance; without mere repetitions."""
     rows: list[tuple[float, tuple[tuple[str, ...], tuple[Entry, ...]]]] = []
     compared = below = 0
     for rival in RIVALS:

@@ -39,10 +39,14 @@ def foresight(campaigns: Sequence[Campaign]) -> str:
     groups: dict[tuple[str, ...], dict[str, ByTask]] = {}
     cells: list[tuple[float, tuple[str, str, str], Floats]] = []
     for name, agent, ours in distinct(campaigns):
-        for one in (one for one in ours if one.strategy == "arb_auto"):
-            found = [(share, (agent_label(agent), task, name), values) for task, share, values in _cells(one)]
-            cells += found
-            groups |= {(agent_label(agent), name): _split(found)} if found else {}
+        found = [
+            (share, (agent_label(agent), task, name), values)
+            for one in ours
+            if one.strategy == "arb_auto"
+            for task, share, values in _cells(one)
+        ]
+        cells += found
+        groups |= {(agent_label(agent), name): _split(found)} if found else {}
     if not cells:
         return ""
     by_archive = difference_table(groups, ("agent", "archive"), "naive")
@@ -50,15 +54,15 @@ def foresight(campaigns: Sequence[Campaign]) -> str:
         (labels, (Entry(100.0 * share, digits=0), estimated(paired.t_interval([values]), n=len(values))))
         for share, labels, values in sorted(cells, key=lambda cell: cell[:2])
     )
-    columns = ("first online share, % of its bound", "area, minus naive")
+    columns = ("initial online share, % of its bound", "area, minus naive")
     notes = ("Mean over seeds; lowest first. Student's 95% interval, not corrected, and the number of pairs.",)
     by_task = Table("foresight", "", ("agent", "task", "archive"), columns, rows, notes)
     return (
         "After the first refresh, the online share of ARB auto's batches shows how likely the policy's first episodes "
-        "are under it, relative to the dataset. It is low where parts of the dataset are more likely than what the "
-        "policy does. Below a third of its upper bound, √(online rows / ρ), which it cannot quite reach, a task counts "
-        "as low here, by its mean over seeds. Rule and cutoff were chosen after runs had been seen; the correction "
-        "does not account for that.\n\n"
+        "are under it, relative to the dataset. It is low where parts of the dataset are more likely than the policy's "
+        "own rollouts. Below a third of its upper bound, √(online rows / ρ), which it cannot quite reach, a task "
+        "counts as low here, by its mean over seeds. Rule and cutoff were chosen from some of these runs; the "
+        "correction does not account for that.\n\n"
         f"{plain(by_archive)}\n\n{plain(by_task)}"
     )
 
@@ -68,7 +72,7 @@ def _cells(one: Comparison) -> list[tuple[str, float, Floats]]:
     found = []
     for task, values in one.differences().items():
         shares = [share for run, _ in one.pairs[task] if (share := first_share(run)) is not None]
-        if shares and task in one.normalised:
+        if len(shares) == len(values) and task in one.normalised:
             found.append((task, float(np.mean(shares)), values))
     return found
 
@@ -77,4 +81,4 @@ def _split(cells: Sequence[tuple[float, tuple[str, str, str], Floats]]) -> dict[
     low = [values for share, _, values in cells if share < LOW]
     high = [values for share, _, values in cells if share >= LOW]
     both = paired.contrast(low, high) if low and high else []
-    return {"first share low": low, "first share high": high, "low minus high": both}
+    return {"low initial share": low, "high initial share": high, "low minus high": both}

@@ -91,7 +91,7 @@ def results_page(campaigns: Sequence[Campaign], drawn: Collection[str], notes: s
         f"## Areas and curves\n\n{agent_label(agent)}, [archive `{main.name}`]({stem}/{main.name}.md):",
         plain(score_table(main.results, agent, "area")),
         *shown,
-        _section("What the first refresh tells", foresight(campaigns)),
+        _section("What the first refresh predicts", foresight(campaigns)),
         "## Where ARB loses\n\n" + losses(campaigns),
         "## What the temperature does\n\n" + plain(temperatures(campaigns)),
         "## The paper's claims\n\n" + plain(verdicts([campaign.results for campaign in campaigns])),
