@@ -1,5 +1,6 @@
 """Runs that belong together: the seeds of one task, agent and variant of a strategy, and their results."""
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -194,13 +195,19 @@ class Results:
 
 
 def gather(runs: Records) -> Results:
-    """Group runs into cells; settings other than the seed that differ become part of a variant's name."""
+    """Group runs into cells; settings other than the seed that differ become part of a variant's name.
+
+    So does the data, where a seed was run with several recordings of it.
+    """
     shown = [run for run in runs.all if run.curves]
     leaves = _telling_leaves(shown)
+    several = _recorded_again(shown)
     groups: dict[tuple[str, str, str], list[Record]] = {}
     doubles = []
     for run in sorted(shown, key=lambda run: (run.status != "done", run.seed, run.place)):
-        group = groups.setdefault((run.task, run.agent, label(run, leaves[run.agent, run.strategy])), [])
+        recording = f" data={_hash(run)[:8]}" if (run.task, run.agent) in several else ""
+        variant = label(run, leaves[run.agent, run.strategy]) + recording
+        group = groups.setdefault((run.task, run.agent, variant), [])
         if any(other.seed == run.seed for other in group):
             doubles.append(run)
         else:
@@ -218,6 +225,18 @@ def gather(runs: Records) -> Results:
     order = list(dict.fromkeys(c.variant for c in sorted(cells, key=lambda cell: _rank(cell.strategy, STRATEGIES))))
     cells.sort(key=lambda cell: (_rank(cell.agent, AGENTS), cell.agent, cell.task, order.index(cell.variant)))
     return Results(runs, tuple(cells), tuple(order), tuple(doubles))
+
+
+def _hash(run: Record) -> str:
+    return str(run.data.get("sha256") or "")
+
+
+def _recorded_again(runs: Sequence[Record]) -> set[tuple[str, str]]:
+    """Tasks and agents with runs that differ in nothing but the data, which has changed under the same name."""
+    found: dict[str, set[str]] = {}
+    for run in filter(_hash, runs):
+        found.setdefault(json.dumps([run.task, run.agent, run.config], sort_keys=True), set()).add(_hash(run))
+    return {(task, agent) for task, agent, _ in (json.loads(key) for key, hashes in found.items() if len(hashes) > 1)}
 
 
 def _telling_leaves(runs: Sequence[Record]) -> dict[tuple[str, str], list[str]]:
