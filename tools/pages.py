@@ -420,6 +420,8 @@ def headline() -> str:
         f"{'; '.join([*sure, rest])}, after correction for the number of comparisons.",
         f"In these runs ARB auto, this library's variant, gains {several} where several policies recorded the data, "
         f"{single} where one did, a division that was made after the first seeds. {again()}",
+        "On locomotion, the first refresh of the weights [predicts where it gains]"
+        "(docs/results.md#what-the-first-refresh-predicts).",
         "[Results](docs/results.md) has every number, where ARB loses, and what this cannot show.",
     )
     return picture + "\n\n" + textwrap.fill(" ".join(sentences), 118, break_on_hyphens=False)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from arb.paper.findings import Campaign
-from arb.paper.foresight import LOW, first_share, foresight
+from arb.paper.foresight import LOW, first_share, foresight, picture
 from tests.report.records import flat, results
 
 
@@ -67,3 +67,14 @@ def test_without_runs_of_arb_auto_there_is_nothing_to_tell():
     assert foresight([Campaign("c", silent)]) == ""
     both = [Campaign("silent", silent), Campaign("told", results(*runs([1.0, 2.0], 0.1, "walker2d-medium-v2")))]
     assert "silent" not in foresight(both)
+
+
+def test_the_picture_has_a_mark_for_every_task_at_its_share_and_gain():
+    low = runs([11.0, 13.0], 0.1, "walker2d-medium-v2")
+    maze = runs([-3.0, -5.0], 0.6, "antmaze-umaze-v2")
+    (axes,) = picture([Campaign("c", results(*low, *maze))]).axes
+    marks = {one.get_label(): one for one in axes.collections}
+    np.testing.assert_allclose(marks["IQL"].get_offsets(), [[10.0, 12.0]])
+    np.testing.assert_allclose(marks["IQL, AntMaze"].get_offsets(), [[60.0, -4.0]])
+    assert (len(marks["IQL"].get_facecolors()), len(marks["IQL, AntMaze"].get_facecolors())) == (1, 0)  # hollow
+    assert picture([Campaign("c", results(flat(50.0)))]) is None

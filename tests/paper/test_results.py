@@ -12,7 +12,7 @@ from arb import cli
 from arb.errors import DataError
 from arb.paper.claims import CLAIMS, verdicts
 from arb.paper.findings import Campaign, answer
-from arb.paper.results import write_results
+from arb.paper.results import PREDICTION, write_results
 from arb.report.archive import pack
 from arb.report.cells import gather
 from arb.report.runs import read_runs
@@ -103,17 +103,18 @@ def figures_on(page):
 
 def test_every_figure_is_there_for_light_and_dark(page):
     shown = figures_on(page)
-    assert [name.name.partition("-iql-")[2] for name in shown if "-dark" not in name.name] == [
-        "differences.svg", "curves.svg", "online-share.svg",
+    assert [name.name.rpartition("-iql-")[2] for name in shown if "-dark" not in name.name] == [
+        "differences.svg", "curves.svg", "online-share.svg", f"{PREDICTION}.svg",
     ]  # fmt: skip
     below = [figures_on(page.parent / "results" / f"{name}.md") for name in ("main", "heat")]
-    assert [len(names) for names in (shown, *below)] == [6, 6, 4]
-    assert set(shown) <= set(below[0])  # the main page shows those of the largest archive
-    for path in itertools.chain(*below):
+    assert [len(names) for names in (shown, *below)] == [8, 6, 4]
+    own = {name for name in shown if PREDICTION in name.name}
+    assert {*shown} - own <= {*below[0]}  # the main page shows those of the largest archive
+    for path in itertools.chain(own, *below):
         drawn = path.read_text()
         assert ("#d7dde3" in drawn) == ("-dark" in path.name)  # its ink
         assert ("#1f2933" in drawn) == ("-dark" not in path.name)
-    assert {*itertools.chain(*below)} == set((page.parent / "results").glob("*.svg"))
+    assert {*itertools.chain(own, *below)} == set((page.parent / "results").glob("*.svg"))
 
 
 def test_a_run_in_two_archives_counts_once(archives, tmp_path):
@@ -215,7 +216,7 @@ def test_levels_and_bounds_are_compared_run_by_run(tmp_path):
 
 def test_the_command(archives, tmp_path, capsys):
     assert cli.main(["report", str(archives), "--page", str(tmp_path / "results.md")]) == 0
-    assert "a page for each of 2 archives, and 10 figures" in capsys.readouterr().out
+    assert "a page for each of 2 archives, and 12 figures" in capsys.readouterr().out
     with pytest.raises(DataError, match="there is no archive"):
         write_results(tmp_path / "nothing", tmp_path / "results.md")
 

@@ -5,21 +5,26 @@ at most √(x/ρ) of a batch. Where the policy's first episodes are the most lik
 close to that bound. Where parts of the dataset are more likely than what the policy itself does, it stays far below.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from arb.algorithms import agent_label
-from arb.paper.findings import Campaign, distinct, plain
+from arb.paper.findings import Campaign, distinct, plain, quality_of
 from arb.report import paired
 from arb.report.baseline import Comparison, difference_table
+from arb.report.drawing import PALE, TITLE, tidy
 from arb.report.record import Record
 from arb.report.statistics import ByTask, Floats
 from arb.report.tables import Entry, Table, estimated
 
 LOW = 1.0 / 3.0
 """Part of the bound below which the first online share is called low."""
+_MARKS = (("o", "#0072b2"), ("s", "#d55e00"), ("^", "#009e73"), ("D", "#cc79a7"), ("v", "#e69f00"))
 
 
 def first_share(run: Record) -> float | None:
@@ -34,29 +39,46 @@ def first_share(run: Record) -> float | None:
     return part if math.isfinite(part) else None
 
 
+class Gain(NamedTuple):
+    """What ARB auto gained on a task, and what its first refresh was."""
+
+    share: float
+    """The first online share, mean over seeds."""
+    agent: str
+    task: str
+    archive: str
+    differences: Floats
+    """To naive replay, a number per seed."""
+
+
+def gains(campaigns: Sequence[Campaign]) -> list[Gain]:
+    """Archive by archive; nothing that only repeats."""
+    return [
+        Gain(share, agent, task, name, values)
+        for name, agent, ours in distinct(campaigns)
+        for one in ours
+        if one.strategy == "arb_auto"
+        for task, share, values in _cells(one)
+    ]
+
+
 def foresight(campaigns: Sequence[Campaign]) -> str:
     """Gains of ARB auto by what its first refresh said: archive by archive, then task by task; empty without runs."""
-    groups: dict[tuple[str, ...], dict[str, ByTask]] = {}
-    cells: list[tuple[float, tuple[str, str, str], Floats]] = []
-    for name, agent, ours in distinct(campaigns):
-        found = [
-            (share, (agent_label(agent), task, name), values)
-            for one in ours
-            if one.strategy == "arb_auto"
-            for task, share, values in _cells(one)
-        ]
-        cells += found
-        groups |= {(agent_label(agent), name): _split(found)} if found else {}
-    if not cells:
+    found = gains(campaigns)
+    if not found:
         return ""
-    by_archive = difference_table(groups, ("agent", "archive"), "naive")
-    rows = tuple(
-        (labels, (Entry(100.0 * share, digits=0), estimated(paired.t_interval([values]), n=len(values))))
-        for share, labels, values in sorted(cells, key=lambda cell: cell[:2])
+    groups: dict[tuple[str, ...], list[Gain]] = {}
+    for gain in found:
+        groups.setdefault((agent_label(gain.agent), gain.archive), []).append(gain)
+    rows = {labels: _split(some) for labels, some in groups.items()}
+    by_archive = difference_table(rows, ("agent", "archive"), "naive")
+    body = tuple(
+        ((agent_label(agent), task, name), (Entry(100.0 * share, digits=0), _gain(values)))
+        for share, agent, task, name, values in sorted(found, key=lambda gain: gain[:4])
     )
     columns = ("initial online share, % of its bound", "area, minus naive")
     notes = ("Mean over seeds; lowest first. Student's 95% interval, not corrected, and the number of pairs.",)
-    by_task = Table("foresight", "", ("agent", "task", "archive"), columns, rows, notes)
+    by_task = Table("foresight", "", ("agent", "task", "archive"), columns, body, notes)
     return (
         "After the first refresh, the online share of ARB auto's batches shows how likely the policy's first episodes "
         "are under it, relative to the dataset. It is low where parts of the dataset are more likely than the policy's "
@@ -65,6 +87,43 @@ def foresight(campaigns: Sequence[Campaign]) -> str:
         "correction does not account for that.\n\n"
         f"{plain(by_archive)}\n\n{plain(by_task)}"
     )
+
+
+def _gain(values: Floats) -> Entry:
+    return estimated(paired.t_interval([values]), n=len(values))
+
+
+def picture(campaigns: Sequence[Campaign]) -> Figure | None:
+    """Gains over the first online share, a mark per task and archive; hollow where it is not locomotion."""
+    found = gains(campaigns)
+    if not found:
+        return None
+    figure = Figure(figsize=(7.2, 3.8), layout="constrained")
+    axes = figure.subplots()
+    agents = list(dict.fromkeys(gain.agent for gain in found))
+    for agent, (marker, colour) in zip(agents, itertools.cycle(_MARKS), strict=False):
+        for hollow in (False, True):
+            some = [gain for gain in found if gain.agent == agent and (quality_of(gain.task) == "") == hollow]
+            label = agent_label(agent) + ", AntMaze" * hollow
+            if some:
+                axes.scatter(
+                    [100.0 * gain.share for gain in some],
+                    [float(gain.differences.mean()) for gain in some],
+                    s=34,
+                    marker=marker,
+                    edgecolors=colour,
+                    facecolors="none" if hollow else colour,
+                    alpha=0.85,
+                    label=label,
+                )
+    axes.axhline(0.0, color=PALE, linewidth=1)
+    axes.axvline(100.0 * LOW, color=PALE, linestyle=":", linewidth=1)
+    axes.set_xlabel("initial online share of ARB auto's batches, % of its upper bound")
+    axes.set_ylabel("area, minus that of Naive, points")
+    tidy(axes)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure.suptitle("What the first refresh predicts, task by task", **TITLE)
+    return figure
 
 
 def _cells(one: Comparison) -> list[tuple[str, float, Floats]]:
@@ -77,8 +136,8 @@ def _cells(one: Comparison) -> list[tuple[str, float, Floats]]:
     return found
 
 
-def _split(cells: Sequence[tuple[float, tuple[str, str, str], Floats]]) -> dict[str, ByTask]:
-    low = [values for share, _, values in cells if share < LOW]
-    high = [values for share, _, values in cells if share >= LOW]
+def _split(some: Sequence[Gain]) -> dict[str, ByTask]:
+    low = [gain.differences for gain in some if gain.share < LOW]
+    high = [gain.differences for gain in some if gain.share >= LOW]
     both = paired.contrast(low, high) if low and high else []
     return {"low initial share": low, "high initial share": high, "low minus high": both}

@@ -16,7 +16,7 @@ from arb.algorithms import agent_label
 from arb.errors import DataError
 from arb.paper.claims import verdicts
 from arb.paper.findings import Campaign, answer, by_agent, by_quality, identity, limits, losses, plain, temperatures
-from arb.paper.foresight import foresight
+from arb.paper.foresight import foresight, picture
 from arb.progress import count
 from arb.report.baseline import paired_tables
 from arb.report.cells import gather
@@ -30,6 +30,8 @@ from arb.report.runs import ARCHIVE, Records, read_archive
 from arb.strategies import strategy_label
 
 NOTES = "notes.md"
+PREDICTION = "what-the-first-refresh-predicts"
+"""File name of a figure."""
 _MADE = "<!-- Made by `arb report results --page docs/results.md` from the archives in results/. Do not edit. -->"
 _GROUNDS = {"light": ".svg", "dark": "-dark.svg"}
 """How the names of figures end."""
@@ -60,6 +62,7 @@ def write_results(folder: Path, page: Path) -> tuple[Path, ...]:
     for campaign in campaigns:
         figures = dict(figures_of(campaign))
         below |= {**figures, f"{campaign.name}.md": archive_page(campaign, figures, page.name).encode()}
+    below |= dict(_prediction(campaigns))
     text = results_page(campaigns, below, notes.read_text() if notes.is_file() else "", page.stem)
     beside = {f"{page.stem}/{name}": content for name, content in below.items()}
     return write_files(page.parent, {**beside, page.name: text.encode()})
@@ -91,7 +94,8 @@ def results_page(campaigns: Sequence[Campaign], drawn: Collection[str], notes: s
         f"## Areas and curves\n\n{agent_label(agent)}, [archive `{main.name}`]({stem}/{main.name}.md):",
         plain(score_table(main.results, agent, "area")),
         *shown,
-        _section("What the first refresh predicts", foresight(campaigns)),
+        _section("What the first refresh predicts", _pictured(PREDICTION, "gains of ARB auto", drawn, f"{stem}/")),
+        foresight(campaigns),
         "## Where ARB loses\n\n" + losses(campaigns),
         "## What the temperature does\n\n" + plain(temperatures(campaigns)),
         "## The paper's claims\n\n" + plain(verdicts([campaign.results for campaign in campaigns])),
@@ -145,11 +149,24 @@ def figures_of(campaign: Campaign) -> Iterator[tuple[str, bytes]]:
 def pictures(campaign: Campaign, agent: str, drawn: Collection[str], folder: str = "") -> Iterator[str]:
     """The figures of an agent on a page, differences first; what was not drawn is left out."""
     for kind, what in _SHOWN.items():
-        light, dark = (_file(campaign, agent, kind) + ending for ending in _GROUNDS.values())
-        if light in drawn:
-            source = f'<source media="(prefers-color-scheme: dark)" srcset="{folder}{dark}">'
-            title = f"{campaign.name}, {agent_label(agent)}: {what}"
-            yield f'<picture>{source}<img src="{folder}{light}" alt="{title}"></picture>'
+        title = f"{campaign.name}, {agent_label(agent)}: {what}"
+        yield from filter(None, [_pictured(_file(campaign, agent, kind), title, drawn, folder)])
+
+
+def _pictured(name: str, title: str, drawn: Collection[str], folder: str) -> str:
+    """A figure for light and dark pages; nothing if it was not drawn."""
+    light, dark = (name + ending for ending in _GROUNDS.values())
+    source = f'<source media="(prefers-color-scheme: dark)" srcset="{folder}{dark}">'
+    return f'<picture>{source}<img src="{folder}{light}" alt="{title}"></picture>' if light in drawn else ""
+
+
+def _prediction(campaigns: Sequence[Campaign]) -> Iterator[tuple[str, bytes]]:
+    """The one figure that is drawn from all archives."""
+    for ground, ending in _GROUNDS.items():
+        with themed(ground):
+            figure = picture(campaigns)
+        if figure is not None:
+            yield PREDICTION + ending, drawing(figure)
 
 
 def _file(campaign: Campaign, agent: str, kind: str) -> str:
