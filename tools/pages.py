@@ -380,72 +380,90 @@ def study_pictures() -> dict[Path, str]:
 CAMPAIGN = next(p for p in (ROOT / "results" / f"{name}.jsonl" for name in ("locomotion", "temperature")) if p.exists())
 """The archive whose figure and numbers the README shows."""
 NOTES = ROOT / "results" / "notes.md"
-TOLD = ("arb", "arb_auto", "parallel", "top_n", "berb")
-
-
-def headline() -> str:
-    """A figure and three sentences: what was run, what the differences to naive replay are, and what may be said."""
-    from arb.paper.claims import by_default
-    from arb.paper.findings import by_recorders
-    from arb.report import paired
-    from arb.report.baseline import comparisons, verdict
-    from arb.report.cells import gather
-    from arb.report.runs import read_runs
-
-    results = gather(read_runs([CAMPAIGN]))
-    ours = [one for one in comparisons(results, "naive") if one.agent == "iql" and one.strategy in TOLD]
-    ours = [one for one in ours if all(by_default(run) for pairs in one.pairs.values() for run, _ in pairs)]
-    found = {one.variant: one.over(one.normalised) for name in TOLD for one in ours if one.strategy == name}
-    sets = max(map(len, found.values()))
-    found = {name: values for name, values in found.items() if len(values) == sets}  # what has been run on all of them
-    corrected = paired.holm({name: paired.p_value(values) for name, values in found.items()})
-    counts = sorted({len(seeds) for values in found.values() for seeds in values})
-    seeds = f"{counts[0]} to {counts[-1]} seeds" if counts[1:] else f"{counts[0]} seeds"
-    each = ", ".join(f"{name} {_interval(paired.t_interval(values))}" for name, values in found.items())
-    said = {name: verdict(values, corrected[name]) for name, values in found.items()}
-    sure = [f"{name} is {word} on average" for name, word in said.items() if word in ("better", "worse")]
-    none = [name for name, word in said.items() if word == "no difference that matters"]
-    if none:
-        sure.append(f"the intervals of {' and '.join(none)} lie within ±{paired.MARGIN:g} points")
-    rest = "for the others we cannot tell" if sure else "over all sets we cannot tell"
-    (auto,) = (one for one in ours if one.strategy == "arb_auto")
-    several, single = (_interval(paired.t_interval(auto.over(tasks))) for tasks in by_recorders(auto.normalised))
-    name = f"docs/results/{CAMPAIGN.stem}-iql-differences"
-    source = f'<source media="(prefers-color-scheme: dark)" srcset="{name}-dark.svg">'
-    picture = f'<picture>{source}<img src="{name}.svg" alt="Paired differences to naive replay"></picture>'
-    sentences = (
-        f"IQL on {sets} sets of the [suite](docs/suite.md), {seeds} each, 40,000 updates offline and 40,000 steps "
-        "online, a twenty-fifth of the paper's.",
-        f"Differences to naive replay in points of the area under the online curve, with 95 % intervals: {each}.",
-        f"{'; '.join([*sure, rest])}, after correction for the number of comparisons.",
-        f"In these runs ARB auto, this library's variant, gains {several} where several policies recorded the data, "
-        f"{single} where one did, a division that was made after the first seeds. {again()}",
-        "On locomotion, the first refresh of the weights [predicts where it gains]"
-        "(docs/results.md#what-the-first-refresh-predicts).",
-        "[Results](docs/results.md) has every number, where ARB loses, and what this cannot show.",
-    )
-    return picture + "\n\n" + textwrap.fill(" ".join(sentences), 118, break_on_hyphens=False)
-
-
 REPLICATION = CAMPAIGN.with_name("rivals.jsonl")
+WORDS = {"better": "better", "worse": "worse", "no difference that matters": "no difference beyond ±5 points"}
+"""Of what may be said after correction; of the rest, that we cannot tell."""
 
 
-def again() -> str:
-    """The same comparison on data that was recorded anew, where it was run on all sets."""
-    from arb.report import paired
+def _compared(archive: Path) -> list[Any]:
+    """What was compared with naive replay by default on all sets of an archive, IQL alone."""
+    from arb.paper.claims import by_default
     from arb.report.baseline import comparisons
     from arb.report.cells import gather
     from arb.report.runs import read_runs
 
-    if not REPLICATION.exists():
-        return ""
-    found = {one.strategy: one for one in comparisons(gather(read_runs([REPLICATION])), "naive")}
-    each = ", ".join(
-        f"{found[name].variant} {_interval(paired.t_interval(found[name].over(found[name].normalised)))}"
-        for name in TOLD
-        if name in found
+    found = [one for one in comparisons(gather(read_runs([archive])), "naive") if one.agent == "iql"]
+    found = [one for one in found if all(by_default(run) for pairs in one.pairs.values() for run, _ in pairs)]
+    sets = max(len(one.normalised) for one in found)
+    return [one for one in found if len(one.normalised) == sets]
+
+
+def _clauses(found: list[Any]) -> dict[str, str]:
+    """By strategy: the difference to naive replay, and what may be said of it."""
+    from arb.report import paired
+    from arb.report.baseline import verdict
+
+    values = {one.strategy: one.over(one.normalised) for one in found}
+    corrected = paired.holm({name: paired.p_value(some) for name, some in values.items()})
+    said = {name: WORDS.get(verdict(some, corrected[name]), "") for name, some in values.items()}
+    return {
+        one.strategy: f"{one.variant} {_interval(paired.t_interval(values[one.strategy]))}"
+        + (f" ({said[one.strategy]})" if said[one.strategy] else "")
+        for one in found
+    }
+
+
+def headline() -> str:
+    """A figure and a few sentences: what was run, what the differences to naive replay are, and when."""
+    from arb.paper.findings import by_recorders
+    from arb.report import paired
+    from arb.strategies import OURS
+
+    found = _compared(CAMPAIGN)
+    clauses = _clauses(found)
+    ours = [clauses[name] for name in OURS[::-1] if name in clauses]
+    others = [clause for name, clause in clauses.items() if name not in OURS]
+    (auto,) = (one for one in found if one.strategy == "arb_auto")
+    several, single = (_interval(paired.t_interval(auto.over(tasks))) for tasks in by_recorders(auto.normalised))
+    name = f"docs/results/{CAMPAIGN.stem}-iql-differences"
+    source = f'<source media="(prefers-color-scheme: dark)" srcset="{name}-dark.svg">'
+    picture = f'<picture>{source}<img src="{name}.svg" alt="Paired differences to naive replay"></picture>'
+    points = [
+        f"**On average**: {'; '.join(ours)}. ARB auto is this library's variant, ARB the paper's.",
+        f"**Rivals**: {'; '.join(others)}.",
+        *again(),
+        f"**When**: ARB auto gains {several} where several policies recorded the data, {single} where one did, a "
+        "division made after the first seeds. On locomotion, its first refresh [predicts where it gains]"
+        "(docs/results.md#what-the-first-refresh-predicts).",
+    ]
+    first = (
+        f"IQL on {len(auto.normalised)} sets of the [suite](docs/suite.md), {_seeds(found)} each, 40,000 updates offline and "
+        "40,000 steps online, a twenty-fifth of the paper's. Differences to naive replay in points of the area under "
+        "the online curve, with 95 % intervals; in parentheses, what can be said after correction for the number "
+        "of comparisons:"
     )
-    return f"A replication on data recorded anew on another processor: {each}."
+    last = "[Results](docs/results.md) has every number, where ARB loses, and what this cannot show."
+    bullets = "\n".join(_filled(f"- {point}", "  ") for point in points)
+    return "\n\n".join([picture, _filled(first), bullets, last])
+
+
+def _seeds(found: list[Any]) -> str:
+    from arb.progress import counts
+
+    return counts((len(pairs) for one in found for pairs in one.pairs.values()), "seed")
+
+
+def _filled(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 118, break_on_hyphens=False, subsequent_indent=indent)
+
+
+def again() -> list[str]:
+    """The same comparison on data that was recorded anew, with other rivals."""
+    if not REPLICATION.exists():
+        return []
+    found = _compared(REPLICATION)
+    told = "; ".join(_clauses(found).values())
+    return [f"**Again**, on data recorded anew on another processor, {_seeds(found)} each: {told}."]
 
 
 FIRST_SEEDS = 3
