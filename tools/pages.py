@@ -438,9 +438,9 @@ def headline() -> str:
     ]
     first = (
         f"IQL on {len(auto.normalised)} sets of the [suite](docs/suite.md), {_seeds(found)} each, 40,000 updates "
-        "offline and 40,000 steps online, a twenty-fifth of the paper's. Differences to naive replay in points of the area under "
-        "the online curve, with 95 % intervals; in parentheses, what can be said after correction for the number "
-        "of comparisons:"
+        "offline and 40,000 steps online, a twenty-fifth of the paper's. Differences to naive replay in points of the "
+        "area under the online curve, with 95 % intervals; in parentheses, what can be said after correction for the "
+        "number of comparisons:"
     )
     last = "[Results](docs/results.md) has every number, where ARB loses, and what this cannot show."
     bullets = "\n".join(_filled(f"- {point}", "  ") for point in points)
