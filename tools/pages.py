@@ -434,7 +434,7 @@ def headline() -> str:
         *again(),
         f"**When**: ARB auto gains {several} where several policies recorded the data, {single} where one did, a "
         "division made after the first seeds. On locomotion, its first refresh [predicts where it gains]"
-        "(docs/results.md#what-the-first-refresh-predicts).",
+        "(docs/results.md#what-the-first-refresh-predicts), with IQL and FamO2O but not with PEX.",
     ]
     first = (
         f"IQL on {len(auto.normalised)} sets of the [suite](docs/suite.md), {_seeds(found)} each, 40,000 updates "

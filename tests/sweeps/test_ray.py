@@ -231,11 +231,10 @@ import pathlib, sys, ray
 from arb.sweeps.ray_node import Parcel, _data_here
 
 ray.init(address=sys.argv[1], log_to_driver=False)
-size = 60_000_000  # three of them do not fit into the object store of a node
-contents = [bytes([number]) * size for number in range(3)]
+contents = [bytes([number]) * 60_000_000 for number in range(3)]  # they do not fit into the object store of a node
 objects = [ray.put(content) for content in contents]
 ship = ray.remote(_data_here)
-parcels = [Parcel(None, None, f"/nowhere/{number}.npz", size, [sent]) for number, sent in enumerate(objects)]
+parcels = [Parcel(None, data_name="/nowhere/data.npz", data_hash=str(n) * 64, data=[o]) for n, o in enumerate(objects)]
 paths = ray.get([ship.remote(parcel) for parcel in parcels])
 for path, content in zip(paths, contents):
     assert pathlib.Path(path).read_bytes() == content, path

@@ -1,18 +1,21 @@
 """The parts of running on Ray that need no cluster: what is packed, where it is put, and how errors are told."""
 
 import errno
+import hashlib
 import os
 import queue
 import stat
+import subprocess
 import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
 from arb import DataError
 from arb.sweeps import ray_node
 from arb.sweeps.ray_cluster import SILENT_SECONDS, RayCluster, refused
-from arb.sweeps.ray_driver import Driver, explained, plugins
+from arb.sweeps.ray_driver import Driver, explained, plugins, silence
 from arb.sweeps.ray_node import Parcel, _data_here, _modules_here, packed, private_folder, unpack
 
 
@@ -88,11 +91,47 @@ def test_a_core_is_taken_by_one_process_only(scratch, monkeypatch):
     ray_node._CORE.close()
 
 
-def test_data_of_the_same_size_is_read_where_it_is(tmp_path):
+def sent(content: bytes, name, monkeypatch, **more) -> Parcel:
+    """A parcel with a dataset; Ray's part is to hand over the object."""
+    monkeypatch.setattr(pytest.importorskip("ray"), "get", lambda given: given)
+    digest = hashlib.sha256(content).hexdigest()
+    return Parcel(None, data_name=str(name), data_hash=digest, data=[content], **more)
+
+
+def test_data_with_the_same_content_is_read_where_it_is(scratch, tmp_path, monkeypatch):
     path = tmp_path / "data.npz"
     path.write_bytes(b"1234")
-    assert _data_here(Parcel(None, data_name=str(path), data_size=4)) == str(path)
+    assert _data_here(sent(b"1234", path, monkeypatch)) == str(path)
     assert _data_here(Parcel(None)) is None
+
+
+def test_data_of_the_same_name_and_size_is_not_mistaken_for_another(scratch, tmp_path, monkeypatch):
+    path = tmp_path / "data.npz"
+    path.write_bytes(b"1234")
+    for content in (b"abcd", b"efgh", b"abcd"):
+        copy = Path(_data_here(sent(content, path, monkeypatch)))
+        assert copy != path
+        assert (copy.name, copy.read_bytes()) == ("data.npz", content)
+    path.write_bytes(b"efgh")
+    assert _data_here(sent(b"efgh", path, monkeypatch)) == str(path)
+
+
+def test_a_folder_of_data_arrives_as_a_folder(scratch, tmp_path, monkeypatch):
+    (tmp_path / "lerobot" / "meta").mkdir(parents=True)
+    (tmp_path / "lerobot" / "meta" / "info.json").write_text("{}")
+    archive = packed(tmp_path / "lerobot")
+    copy = Path(_data_here(sent(archive, "/nowhere/lerobot", monkeypatch, data_packed=True)))
+    assert (copy.name, (copy / "meta" / "info.json").read_text()) == ("lerobot", "{}")
+
+
+def test_what_killed_tasks_left_is_cleared_and_nothing_else(scratch):
+    folder = private_folder()
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    for name in (f"task-{dead.pid}-x", f"task-{os.getpid()}-x", "data-x"):
+        (folder / name).mkdir()
+    ray_node._clear()
+    assert sorted(path.name for path in folder.iterdir()) == ["data-x", f"task-{os.getpid()}-x"]
 
 
 def test_plug_ins_below_the_current_folder_travel_and_installed_ones_do_not(scratch, tmp_path, monkeypatch):
@@ -166,6 +205,7 @@ def spoken(*answers) -> RayCluster:
     """A cluster whose driver has given these answers."""
     cluster = RayCluster.__new__(RayCluster)
     cluster._heard, cluster._head, cluster._spoke = queue.Queue(), "10.0.0.1:6379", time.monotonic()
+    cluster._failure, cluster._stopping = None, False
     for answer in answers:
         cluster._heard.put(answer)
     return cluster
@@ -177,6 +217,19 @@ GONE = r"the head of the Ray cluster at 10\.0\.0\.1:6379 is gone; finished slice
 def test_a_driver_that_ends_means_that_the_head_is_gone():
     with pytest.raises(DataError, match=GONE):
         spoken({"answer": "alive"}, None).hear(0.0)
+
+
+def test_what_was_answered_before_the_end_is_not_lost(tmp_path):
+    (tmp_path / "0.tar").write_bytes(b"")
+    done = {"answer": "result", "number": 0, "answers": [{"answer": "done"}], "archive": str(tmp_path / "0.tar")}
+    for end in (None, {"answer": "refused", "reason": "Ray: no"}):
+        (tmp_path / "0.tar").write_bytes(b"")
+        cluster = spoken(done, end)
+        cluster._underway = {0: ("key", {"folder": str(tmp_path / "run")})}
+        assert cluster.hear(0.0) == [("key", {"answer": "done"})]
+        for _ in range(2):
+            with pytest.raises(DataError, match="is gone" if end is None else "Ray: no"):
+                cluster.hear(0.0)
 
 
 def test_a_driver_that_is_silent_for_long_means_that_the_head_is_gone():
@@ -203,5 +256,18 @@ def test_what_keeps_a_driver_from_going_on_is_said_as_it_is():
 
 def test_why_ray_cannot_be_had_is_one_line():
     assert "refuses this token" in refused("10.0.0.1:6379", "", "... InvalidAuthToken ...")
-    assert refused("a:1", "one\ntwo", "") == "the Ray cluster at a:1 cannot be used: one"
+    assert refused("a:1", "one\ntwo", "") == "the Ray cluster at a:1 cannot be used: one two"
+    assert refused("", "", "Traceback\nModuleNotFoundError: no ray") == (
+        "Ray does not start on this machine: ModuleNotFoundError: no ray"
+    )
     assert refused("", "", "") == "Ray does not start on this machine: it does not say why"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "x" * 300 + ":6379", "127.0.0.1:99999999", "[::1]:1"])
+def test_addresses_where_nothing_can_answer(address):
+    assert silence(address)
+
+
+@pytest.mark.parametrize("address", ["", "auto", "head:²"])
+def test_what_is_no_address_is_left_to_ray(address):
+    assert silence(address) == ""

@@ -21,9 +21,15 @@ class Child:
 
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None):
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        own = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        own = {"PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                module,
+                *arguments,
+            ],  # modules of the current folder come last, or as they do here
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -55,12 +61,14 @@ class Child:
         self.process.terminate()
 
     def leave(self, seconds: float) -> None:
-        """End its orders, and wait that long for it to end as well."""
+        """End its orders, and wait for it to end as well; after that many seconds, end it."""
         assert self.process.stdin is not None
+        last = threading.Timer(seconds, self.process.kill)
+        last.start()
         with suppress(BrokenPipeError):
             self.process.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(seconds)
+        self.process.wait()
+        last.cancel()
 
     def close(self) -> None:
         """End it at once, if it has not ended."""

@@ -159,7 +159,7 @@ class _Shift:
 
     def end(self) -> None:
         """Let all save and stop, and wait for it."""
-        self.view.screen.say("Saving a checkpoint of every run; press Ctrl-C again to quit now")
+        self.view.screen.say(f"{self.crew.stopping}; press Ctrl-C again to quit now")
         self.crew.stop()
         running = set(self.roster.running)
         while running:

@@ -32,6 +32,8 @@ class Worker(Child):
 class Pool:
     """Seats for workers, one to a core; they start when they are needed."""
 
+    stopping = "Saving a checkpoint of every run"
+
     def __init__(self, workers: int | None = None):
         self._cores = cores()
         self._seats: list[Worker | None] = [None] * (workers or len(self._cores))

@@ -22,8 +22,8 @@ from arb.sweeps.child import Answer, Child, Order
 from arb.sweeps.ray_driver import LEAVE_SECONDS, silence
 from arb.sweeps.ray_node import unpack
 
-CONNECT_SECONDS = 300.0
-"""To connect to Ray, or to start it on a busy machine."""
+CONNECT_SECONDS, START_SECONDS = 90.0, 300.0
+"""To connect to Ray, and to start it on a busy machine."""
 SILENT_SECONDS = 120.0
 """Without a word from the driver, which speaks every 5 s, until the head is taken to be gone."""
 _LONGEST_TEMPORARY = 40
@@ -33,12 +33,15 @@ _LONGEST_TEMPORARY = 40
 class RayCluster:
     """Takes orders as a `Pool` does; Ray keeps the queue."""
 
+    stopping = "Cancelling the tasks; what they did since their last slice is lost"
+
     def __init__(self, address: str | None, slice_seconds: float = 300.0):
         address = address or os.environ.get("RAY_ADDRESS") or ""
         problem = silence(address)
         if problem:
             raise DataError(f"no Ray cluster answers at {address}: {problem}")
         self._slice, self._stopping = slice_seconds, False
+        self._failure: Exception | None = None
         self._underway: dict[int, tuple[Hashable, Order]] = {}
         self._numbers = itertools.count()
         place = tempfile.gettempdir()
@@ -47,7 +50,11 @@ class RayCluster:
         self._heard: queue.Queue[Answer | None] = queue.Queue()
         self._ear = threading.Thread(target=self._listen, daemon=True)
         self._ear.start()
-        self._head, self.size = self._connected(address)
+        try:
+            self._head, self.size = self._connected(address)
+        except BaseException:  # Ctrl-C among them
+            self.close()
+            raise
         self._spoke = time.monotonic()
 
     def seats(self) -> Iterator[int]:
@@ -65,18 +72,21 @@ class RayCluster:
         found: list[tuple[Any, Answer]] = []
         with suppress(queue.Empty):
             while True:
-                said = self._heard.get(timeout=0.0 if found else timeout)
+                said = None if self._failure else self._heard.get(timeout=0.0 if found else timeout)
                 if said is None:
-                    raise self._gone()
+                    self._failure = self._failure or self._gone()
+                    break
                 self._spoke = time.monotonic()
                 if said["answer"] == "notice":
                     found.append((None, said))
                 elif said["answer"] == "result":
                     found += self._taken_in(said)
                 elif said["answer"] != "alive":
-                    raise _failure(said)
+                    self._failure = _failure(said)
         if time.monotonic() - self._spoke > SILENT_SECONDS:
-            raise self._gone()
+            self._failure = self._failure or self._gone()
+        if self._failure and not found:  # what was found is taken in first
+            raise self._failure
         return found
 
     def stop(self) -> None:
@@ -87,7 +97,6 @@ class RayCluster:
     def close(self) -> None:
         """Leave the cluster; end one that was started here."""
         self._driver.leave(LEAVE_SECONDS)
-        self._driver.process.kill()
         self._ear.join()  # hears the end of its pipe, which only then may be closed
         self._driver.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -99,15 +108,14 @@ class RayCluster:
 
     def _connected(self, address: str) -> tuple[str, int]:
         """The address of the head, and the cores of the cluster."""
+        seconds = CONNECT_SECONDS if address else START_SECONDS
         try:
-            said = self._heard.get(timeout=CONNECT_SECONDS)
+            said = self._heard.get(timeout=seconds)
         except queue.Empty:
-            said = {"answer": "refused", "reason": f"it does not answer within {CONNECT_SECONDS:g} s"}
+            said = {"answer": "refused", "reason": f"it does not answer within {seconds:g} s"}
         if said is not None and said["answer"] == "connected":
             return said["head"], said["size"]
-        reason = refused(address, said["reason"] if said else "its driver ended", self._driver.log())
-        self.close()
-        raise DataError(reason)
+        raise DataError(refused(address, said["reason"] if said else "", self._driver.log()))
 
     def _taken_in(self, said: Answer) -> list[tuple[Any, Answer]]:
         """The answers of a task; what it hands over is put in its place."""
@@ -140,7 +148,8 @@ def refused(address: str, reason: str, log: str) -> str:
             "its head was started (docs/sweep.md)"
         )
     where = f"the Ray cluster at {address} cannot be used" if address else "Ray does not start on this machine"
-    return f"{where}: {(reason.strip() or 'it does not say why').splitlines()[0]}"
+    said = reason.split() or (log.splitlines() or ["it does not say why"])[-1].split()
+    return f"{where}: {' '.join(said)}"
 
 
 def _failure(said: Answer) -> Exception:

@@ -10,11 +10,13 @@ answers of a task and an archive of what it keeps; the last may be `refused` by 
 When the orders end, it leaves the cluster.
 """
 
+import hashlib
 import importlib.util
 import logging
 import os
 import queue
 import secrets
+import shutil
 import socket
 import sys
 import threading
@@ -56,18 +58,18 @@ _REASONS = {
 
 def main(address: str, folder: str) -> None:
     """Connect, serve until the orders end, and leave."""
-    orders, say = serve(at_end=_leave_at_last)
+    orders, say = serve(at_end=lambda: _leave_at_last(folder))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     own = {} if address else own_cluster(Path(folder))
-    import ray
-
     try:
+        import ray
+
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
+        head, size = ray.get_runtime_context().gcs_address, int(ray.cluster_resources().get("CPU", 1))
     except Exception as problem:  # Ray raises whatever it likes: a bare Exception on a machine that is too busy
         say({"answer": "refused", "reason": str(problem)})
         return
-    head = ray.get_runtime_context().gcs_address
-    say({"answer": "connected", "head": head, "size": int(ray.cluster_resources().get("CPU", 1))})
+    say({"answer": "connected", "head": head, "size": size})
     threading.Thread(target=_look, args=(ray, head, say), daemon=True).start()
     try:
         Driver(ray, Path(folder), say).obey(orders)
@@ -78,6 +80,7 @@ def main(address: str, folder: str) -> None:
     except Exception:
         say({"answer": "broken", "traceback": traceback.format_exc()})
     ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)  # whoever gave the orders may have been killed
 
 
 def own_cluster(folder: Path) -> dict[str, Any]:
@@ -90,21 +93,22 @@ def own_cluster(folder: Path) -> dict[str, Any]:
     return {"include_dashboard": False, "_temp_dir": str(folder / "ray")}
 
 
-def silence(address: str) -> OSError | None:
+def silence(address: str) -> str:
     """Why nothing answers at an address, if so: Ray itself tries for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():
-        return None
+    if not colon or not port.isdecimal():
+        return ""
     try:
-        socket.create_connection((host, int(port)), timeout=10).close()
-    except OSError as problem:
-        return problem
-    return None
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except (OSError, ValueError, OverflowError) as problem:  # the last two are of names and ports that cannot be
+        return str(problem)
+    return ""
 
 
-def _leave_at_last() -> None:
+def _leave_at_last(folder: str) -> None:
     """End this process even if Ray does not let it go."""
     time.sleep(LEAVE_SECONDS)
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
@@ -113,16 +117,20 @@ def _look(ray: Any, head: str, say: Say) -> None:
     before: dict[str, str] = {}
     silent = 0
     while True:
-        silent = silent + 1 if silence(head) else 0
-        if silent >= LOOKS:
-            os._exit(1)
-        if not silent:
+        try:
+            if silence(head):
+                raise OSError("silent")
             alive = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+        except Exception:
+            silent += 1
+            if silent >= LOOKS:
+                os._exit(1)
+        else:
             for node in before.keys() - alive.keys():
                 text = f"Ray lost the node {before[node]} (its raylet died or does not answer); its runs continue"
                 say({"answer": "notice", "text": f"{text} elsewhere"})
             say({"answer": "alive"})
-            before = alive
+            before, silent = alive, 0
         time.sleep(LOOK_SECONDS)
 
 
@@ -133,7 +141,7 @@ class Driver:
         self._ray, self._folder, self._say = ray, folder, say
         self._task = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(carry_out)
         self._underway: dict[Any, int] = {}
-        self._objects: dict[Path, Any] = {}
+        self._objects: dict[Path, tuple[Any, str]] = {}
         self._stopping = False
 
     def obey(self, orders: "queue.Queue[Order | None]") -> None:
@@ -195,17 +203,17 @@ class Driver:
         kept = Path(order["cache"]) / order["kept"] if order.get("kept") else None
         return Parcel(
             state=packed(folder) if folder.exists() else None,
-            pretrained=[self._object(kept)] if kept is not None else None,
+            pretrained=[self._object(kept)[0]] if kept is not None else None,
             **self._data(config["task"]),
             modules=plugins(config),
         )
 
-    def _object(self, path: Path) -> Any:
-        """A file or folder as an object of Ray, put there once; the driver owns it, so that it outlives any node."""
+    def _object(self, path: Path) -> tuple[Any, str]:
+        """A file or folder as an object of Ray, and its hash; the driver owns it, so that it outlives any node."""
         if path not in self._objects:
             content = packed(path) if path.is_dir() else path.read_bytes()
             with self._asking():
-                self._objects[path] = self._ray.put(content)
+                self._objects[path] = self._ray.put(content), hashlib.sha256(content).hexdigest()
         return self._objects[path]
 
     def _data(self, task: str) -> dict[str, Any]:
@@ -217,7 +225,8 @@ class Driver:
         path = Path(name)
         if kind == "minari" or not path.exists():
             return {}
-        return {"data_name": str(path), "data_size": path.stat().st_size, "data": [self._object(path)]}
+        sent, digest = self._object(path)
+        return {"data_name": str(path), "data_hash": digest, "data_packed": path.is_dir(), "data": [sent]}
 
 
 def plugins(config: Mapping[str, Any]) -> dict[str, bytes]:

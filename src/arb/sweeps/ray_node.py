@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from arb.files import whole
+from arb.files import sha256_of, whole
 from arb.runs.machine import cores
 from arb.sweeps.child import Answer, Order
 from arb.sweeps.pool import Worker
@@ -26,7 +26,11 @@ class Parcel(NamedTuple):
     state: bytes | None
     pretrained: Any = None
     data_name: str = ""
-    data_size: int = 0
+    """Where the driver has its dataset."""
+    data_hash: str = ""
+    """Of that file, or of the archive of that folder."""
+    data_packed: bool = False
+    """Whether it is a folder, which travels as an archive."""
     data: Any = None
     modules: Mapping[str, bytes] = {}
 
@@ -35,7 +39,8 @@ def carry_out(order: Order, parcel: Parcel) -> tuple[list[Answer], bytes]:
     """On a node: do what an order says in a scratch folder; the answers, and what is to be kept, as an archive."""
     import ray
 
-    with tempfile.TemporaryDirectory(prefix="arb-") as scratch:
+    _clear()
+    with tempfile.TemporaryDirectory(prefix=f"task-{os.getpid()}-", dir=private_folder()) as scratch:
         folder, cache = Path(scratch) / "run", Path(scratch) / "cache"
         cache.mkdir()
         if parcel.state is not None:
@@ -103,18 +108,37 @@ def _free_core() -> int:
     return cores()[os.getpid() % len(cores())]
 
 
+def _clear() -> None:
+    """Remove what tasks left that were killed, as those are that somebody cancels."""
+    for folder in private_folder().glob("task-*-*"):
+        try:
+            os.kill(int(folder.name.split("-")[1]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _data_here(parcel: Parcel) -> str | None:
-    """The path of the dataset on this node: where the driver has it, if a file of its size is there, else a copy."""
+    """The path of the dataset on this node: where the driver has it, if the same file is there, else a copy."""
     import ray
 
     path = Path(parcel.data_name)
-    if not parcel.data_name or (path.exists() and path.stat().st_size == parcel.data_size):
+    if not parcel.data_name or (path.is_file() and _hash(path, path.stat().st_mtime_ns) == parcel.data_hash):
         return parcel.data_name or None
-    copy = private_folder() / ray.get_runtime_context().get_job_id() / path.name
-    if not copy.exists() or copy.stat().st_size != parcel.data_size:
-        with whole(copy) as temporary:
-            temporary.write_bytes(ray.get(parcel.data[0]))
+    copy = private_folder() / f"data-{parcel.data_hash[:24]}" / path.name
+    if not copy.exists():
+        content = ray.get(parcel.data[0])
+        if parcel.data_packed:
+            unpack(content, copy)
+        else:
+            with whole(copy) as temporary:
+                temporary.write_bytes(content)
     return str(copy)
+
+
+@cache
+def _hash(path: Path, _changed: int) -> str:
+    """Of a file as it was when it was last changed."""
+    return sha256_of(path)
 
 
 def _modules_here(parcel: Parcel) -> str | None:
