@@ -79,6 +79,16 @@ def test_a_contrast_is_a_difference_of_means_with_the_variance_of_both():
     assert found.error**2 == pytest.approx((2.0 / 2) / 4 + 16.0 / 3)  # s²/n of a task over tasks²
 
 
+def test_two_budgets_of_one_strategy_do_not_hide_each_other(tmp_path):
+    for place, updates, gain in (("short", 10, 5.0), ("long", 20, 9.0)):
+        write_pairs(tmp_path / "a" / place, [gain, gain + 1.0], **{"schedule.pretrain": updates})
+    write_pairs(tmp_path / "b", [1.0, 2.0], task="walker2d-medium-v2")
+    (text,) = by_agent([campaign(tmp_path / name, name) for name in "ab"])
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("|")]
+    found = {name.strip(" |"): cell.split(" ")[0] for name, cell in zip(rows[0][3:], rows[2][3:], strict=True)}
+    assert (found["ARB pretrain=10"], found["ARB pretrain=20"]) == ("5.5", "9.5")
+
+
 def test_losses_are_named_worst_first(tmp_path):
     write_pairs(tmp_path, [-9.0, -10.0, -11.0])
     write_pairs(tmp_path, [-30.0, 20.0, -5.0], task="walker2d-medium-v2")

@@ -65,6 +65,9 @@ def test_without_runs_of_arb_auto_there_is_nothing_to_tell():
     assert foresight([Campaign("c", alone)]) == ""
     silent = results(flat(50.0, strategy="arb_auto"), flat(40.0, strategy="naive"))  # nothing was recorded
     assert foresight([Campaign("c", silent)]) == ""
+    later = [flat(score, strategy=name, seed=1) for name, score in (("arb_auto", 49.0), ("naive", 40.0))]
+    half = results(*runs([9.0], 0.1, "hopper-medium-v2"), *later)
+    assert foresight([Campaign("c", half)]) == ""  # one of two seeds
     both = [Campaign("silent", silent), Campaign("told", results(*runs([1.0, 2.0], 0.1, "walker2d-medium-v2")))]
     assert "silent" not in foresight(both)
 

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import queue
+import socket
 import stat
 import subprocess
 import tempfile
@@ -266,6 +267,13 @@ def test_why_ray_cannot_be_had_is_one_line():
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "x" * 300 + ":6379", "127.0.0.1:99999999", "[::1]:1"])
 def test_addresses_where_nothing_can_answer(address):
     assert silence(address)
+
+
+def test_an_address_in_brackets_is_found():
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        assert silence(f"[::1]:{server.getsockname()[1]}") == ""
 
 
 @pytest.mark.parametrize("address", ["", "auto", "head:²"])

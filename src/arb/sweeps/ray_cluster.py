@@ -72,7 +72,7 @@ class RayCluster:
         found: list[tuple[Any, Answer]] = []
         with suppress(queue.Empty):
             while True:
-                said = None if self._failure else self._heard.get(timeout=0.0 if found else timeout)
+                said = self._heard.get(timeout=0.0 if found else timeout)
                 if said is None:
                     self._failure = self._failure or self._gone()
                     break
