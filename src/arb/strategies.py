@@ -195,8 +195,8 @@ STRATEGIES: Mapping[str, Strategy] = {
     ),
     "annealed": _row("annealed", Annealed, "Annealed", "an offline share that falls to zero", "#999933"),
     "recent": _row("recent", Recent, "Recent", "newer rows more often", "#aa4499"),
-    "warm_start": _row("warm_start", WarmStart, "Warm start", "online data alone, after a warm-up", "#882255"),
-    "road": _row("road", Road, "ROAD", "an offline share chosen by a bandit", "#117733"),
+    "warm_start": _row("warm_start", WarmStart, "Warm start", "online data alone, after a warm-up", "#cc6677"),
+    "road": _row("road", Road, "ROAD", "an offline share chosen by a bandit", "#4b9b3a"),
 }
 DEFAULT = "arb_auto"
 """The strategy of a run that names none."""

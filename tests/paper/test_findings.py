@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from arb.paper.findings import Campaign, answer, by_agent, by_quality, limits, losses, temperatures
+from arb.paper.findings import Campaign, again, answer, by_agent, by_quality, limits, losses, temperatures
 from arb.report import paired
 from arb.report.cells import gather
 from arb.report.runs import read_runs
@@ -61,15 +61,14 @@ def test_the_answer_says_for_which_data(tmp_path):
     )
 
 
-def test_the_answer_names_a_replication_and_nothing_that_only_repeats(tmp_path):
+def test_a_replication_is_named_and_nothing_that_only_repeats(tmp_path):
     write_pairs(tmp_path / "a", [9.0, 10.0, 11.0])
     write_pairs(tmp_path / "b", [5.0, 6.0], leaves={"schedule.pretrain": 77})
     write_pairs(tmp_path / "c", [9.0, 10.0], task="walker2d-medium-v2")
     first, other, elsewhere = (Campaign(name, campaign(tmp_path / name).results) for name in "abc")
-    said = answer([first, other, elsewhere])
-    assert said.count("Again, in archive") == 1
-    assert "Again, in archive `b`: ARB +5.5 points (95% interval -0.9 to +11.9)." in said
-    assert "Again" not in answer([first, Campaign("copy", first.results), elsewhere])
+    said = again([first, other, elsewhere])
+    assert said == "The same in archive `b`: ARB +5.5 points (95% interval -0.9 to +11.9)."
+    assert again([first, Campaign("copy", first.results), elsewhere]) == ""
 
 
 def test_a_contrast_is_a_difference_of_means_with_the_variance_of_both():

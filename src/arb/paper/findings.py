@@ -73,11 +73,12 @@ def answer(campaigns: Sequence[Campaign]) -> str:
         said.setdefault(f"Area under the online curve, minus that of naive replay, {where}", []).append(clause)
     sentences = [where + "; ".join(clauses) + "." * bool(clauses) for where, clauses in said.items()]
     whens = [when for _, one in chosen.values() if (when := _when(one))]
-    return " ".join([*sentences, *whens[-1:], *_again(campaigns, chosen)])
+    return " ".join([*sentences, *whens[-1:]])
 
 
-def _again(campaigns: Sequence[Campaign], chosen: Mapping[str, tuple[Campaign, Comparison]]) -> Iterator[str]:
-    """The same comparison in other archives that have all its tasks."""
+def again(campaigns: Sequence[Campaign]) -> str:
+    """The comparison of the answer in other archives that have all its tasks; nothing if there are none."""
+    chosen, found = _chosen(campaigns), []
     for campaign in campaigns:
         clauses = [
             f"{one.variant} {_points(one.over(one.normalised))}"
@@ -85,7 +86,8 @@ def _again(campaigns: Sequence[Campaign], chosen: Mapping[str, tuple[Campaign, C
             if one.strategy in chosen and _repeats(one, chosen[one.strategy][1])
         ]
         if clauses:
-            yield f"Again, in archive `{campaign.name}`: {'; '.join(clauses)}."
+            found.append(f"The same in archive `{campaign.name}`: {'; '.join(clauses)}.")
+    return " ".join(found)
 
 
 def _repeats(one: Comparison, first: Comparison) -> bool:

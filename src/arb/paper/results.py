@@ -15,7 +15,18 @@ import numpy as np
 from arb.algorithms import agent_label
 from arb.errors import DataError
 from arb.paper.claims import verdicts
-from arb.paper.findings import Campaign, answer, by_agent, by_quality, identity, limits, losses, plain, temperatures
+from arb.paper.findings import (
+    Campaign,
+    again,
+    answer,
+    by_agent,
+    by_quality,
+    identity,
+    limits,
+    losses,
+    plain,
+    temperatures,
+)
 from arb.paper.foresight import foresight, picture
 from arb.progress import count
 from arb.report.baseline import paired_tables
@@ -86,6 +97,7 @@ def results_page(campaigns: Sequence[Campaign], drawn: Collection[str], notes: s
         "**Question.** Does the Adaptive Replay Buffer help when a policy that was pre-trained offline is fine-tuned "
         "online, and when?",
         "**Answer.** " + answer(campaigns),
+        _led("Again", again(campaigns)),
         "**Limits.** " + limits(campaigns),
         first,
         _scope(campaigns),
@@ -103,6 +115,10 @@ def results_page(campaigns: Sequence[Campaign], drawn: Collection[str], notes: s
         notes.strip(),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _led(word: str, content: str) -> str:
+    return f"**{word}.** {content}" if content else ""
 
 
 def _section(title: str, content: str) -> str:
