@@ -381,8 +381,6 @@ CAMPAIGN = next(p for p in (ROOT / "results" / f"{name}.jsonl" for name in ("loc
 """The archive whose figure and numbers the README shows."""
 NOTES = ROOT / "results" / "notes.md"
 REPLICATION = CAMPAIGN.with_name("rivals.jsonl")
-WORDS = {"better": "better", "worse": "worse", "no difference that matters": "no difference beyond ±5 points"}
-"""Of what may be said after correction; of the rest, that we cannot tell."""
 
 
 def _compared(archive: Path) -> list[Any]:
@@ -405,12 +403,12 @@ def _clauses(found: list[Any]) -> dict[str, str]:
 
     values = {one.strategy: one.over(one.normalised) for one in found}
     corrected = paired.holm({name: paired.p_value(some) for name, some in values.items()})
-    said = {name: WORDS.get(verdict(some, corrected[name]), "") for name, some in values.items()}
-    return {
-        one.strategy: f"{one.variant} {_interval(paired.t_interval(values[one.strategy]))}"
-        + (f" ({said[one.strategy]})" if said[one.strategy] else "")
-        for one in found
-    }
+    told = {}
+    for one in found:
+        says = verdict(values[one.strategy], corrected[one.strategy])
+        mark = f" ({says})" if says in ("better", "worse") else ""
+        told[one.strategy] = f"{one.variant} {_interval(paired.t_interval(values[one.strategy]))}{mark}"
+    return told
 
 
 def headline() -> str:
@@ -439,8 +437,8 @@ def headline() -> str:
     first = (
         f"IQL on {len(auto.normalised)} sets of the [suite](docs/suite.md), {_seeds(found)} each, 40,000 updates "
         "offline and 40,000 steps online, a twenty-fifth of the paper's. Differences to naive replay in points of the "
-        "area under the online curve, with 95 % intervals; in parentheses, what can be said after correction for the "
-        "number of comparisons:"
+        "area under the online curve, with 95 % intervals, marked where they remain after correction for the number of "
+        "comparisons:"
     )
     last = "[Results](docs/results.md) has every number, where ARB loses, and what this cannot show."
     bullets = "\n".join(_filled(f"- {point}", "  ") for point in points)
