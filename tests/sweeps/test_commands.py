@@ -37,7 +37,7 @@ def test_reproduce_puts_published_numbers_beside_ours(place, capsys):
     assert main(["reproduce", "temperature"]) == 0
     said = capsys.readouterr().out
     assert "suite:antmaze-large-diverse:2000" in said
-    assert "not scores of D4RL's tasks" in said
+    assert "not scores on D4RL's tasks" in said
     files = {path.suffix for path in (place / "reproduce" / "temperature-smoke" / "report").rglob("*")}
     assert {".csv", ".md", ".tex", ".png"} <= files
     table = next((place / "reproduce" / "temperature-smoke" / "report").rglob("*.csv"))

@@ -286,7 +286,8 @@ def test_killed_drivers_and_heads_lose_no_more_than_a_slice(place, environment, 
         assert f":{port} is gone; finished slices are saved" in errors
         assert "Traceback" not in errors
         node = head(place, environment, "b", port)
-        subprocess.run(command, check=True, env=environment, timeout=2 * PATIENCE, capture_output=True)
+        done = subprocess.run(command, env=environment, timeout=2 * PATIENCE, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
     finally:
         node.kill()
     assert left(place / "again") == pool

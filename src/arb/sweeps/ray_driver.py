@@ -117,21 +117,25 @@ def _look(ray: Any, head: str, say: Say) -> None:
     before: dict[str, str] = {}
     silent = 0
     while True:
-        try:
-            if silence(head):
-                raise OSError("silent")
-            alive = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
-        except Exception:
-            silent += 1
-            if silent >= LOOKS:
-                os._exit(1)
-        else:
+        alive = None if silence(head) else _nodes(ray)
+        silent = silent + 1 if alive is None else 0
+        if silent >= LOOKS:
+            os._exit(1)
+        if alive is not None:
             for node in before.keys() - alive.keys():
                 text = f"Ray lost the node {before[node]} (its raylet died or does not answer); its runs continue"
                 say({"answer": "notice", "text": f"{text} elsewhere"})
             say({"answer": "alive"})
-            before, silent = alive, 0
+            before = alive
         time.sleep(LOOK_SECONDS)
+
+
+def _nodes(ray: Any) -> dict[str, str] | None:
+    """Addresses of the nodes that are alive, by their ids; None if Ray does not know."""
+    try:
+        return {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+    except Exception:  # whatever Ray raises
+        return None
 
 
 class Driver:
