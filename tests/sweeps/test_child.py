@@ -69,6 +69,14 @@ def test_a_process_that_does_not_end_is_ended(tmp_path, monkeypatch):
     child.close()
 
 
+def test_half_an_answer_is_none(tmp_path, monkeypatch):
+    (tmp_path / "cut.py").write_text("print('{\"whole\": 1}')\nprint('{\"half\":', end='')")
+    monkeypatch.syspath_prepend(tmp_path)
+    child = Child("cut")
+    assert list(child.answers()) == [{"whole": 1}]
+    child.close()
+
+
 def test_an_order_to_a_dead_process_is_lost(probe):
     child = Child(probe)
     next(child.answers())

@@ -285,8 +285,12 @@ def test_killed_drivers_and_heads_lose_no_more_than_a_slice(place, environment, 
         assert driver.returncode == 2, output + errors
         assert f":{port} is gone; finished slices are saved" in errors
         assert "Traceback" not in errors
-        node = head(place, environment, "b", port)
-        done = subprocess.run(command, env=environment, timeout=2 * PATIENCE, capture_output=True, text=True)
+        for name in "bcd":  # a raylet that starts on a busy machine may die once more
+            node.kill()
+            node = head(place, environment, name, port)
+            done = subprocess.run(command, env=environment, timeout=2 * PATIENCE, capture_output=True, text=True)
+            if "is gone; finished slices are saved" not in done.stderr:
+                break
         assert done.returncode == 0, done.stdout + done.stderr
     finally:
         node.kill()

@@ -49,6 +49,8 @@ class Child:
         """What it says, until it is gone."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            if not line.endswith("\n"):
+                return  # it ended in the middle of a word
             yield json.loads(line)
 
     def log(self) -> str:
