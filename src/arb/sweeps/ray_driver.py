@@ -79,6 +79,10 @@ def main(address: str, folder: str) -> None:
         say({"answer": "trouble", "problem": [problem.errno, problem.strerror, problem.filename]})
     except Exception:
         say({"answer": "broken", "traceback": traceback.format_exc()})
+    else:
+        orders.put(None)
+    while orders.get() is not None:
+        pass  # results that were not taken in yet lie in the folder
     ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)  # whoever gave the orders may have been killed
 
