@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from arb.buffer.dataset import check_dataset
-from arb.buffer.episodes import episode_ends
 from arb.data.columns import _settled, finish
 from arb.data.load import read_raw
-from arb.tasks import MAZE_LIMITS
+from arb.data.tasks import MAZE_LIMITS
+from arb.replay.dataset import check_dataset
+from arb.replay.episodes import episode_ends
 
 PLAIN = ("observations", "actions", "rewards", "terminals", "timeouts")
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from arb.data.tasks import SUITE
+from arb.lab.config import Config, configure, from_flat
+from arb.lab.run import run
 from arb.report.archive import pack
 from arb.report.record import Record
 from arb.report.runs import read_archive
-from arb.runs.config import Config, configure, from_flat
-from arb.runs.run import run
-from arb.tasks import SUITE
 
 RESULTS = Path(__file__).parent.parent / "results"
 Settings = Mapping[str, Any]

@@ -27,10 +27,10 @@ import torch
 import arb.envs  # noqa: F401 - registers arb/hopper-v2
 from arb.agents import IQL, learn, on_host, scores
 from arb.agents.learn import ROWS_PER_CALL
-from arb.buffer.onpolicy import OnPolicy
-from arb.buffer.replay import ReplayBuffer
-from arb.buffer.samplers import Sampler, Uniform
 from arb.envs.rollout import Collector
+from arb.replay.arb import OnPolicy
+from arb.replay.buffer import ReplayBuffer
+from arb.replay.samplers import Sampler, Uniform
 from interleaved import table
 from rivals import TorchIQL
 from updates import matrix_rate, work

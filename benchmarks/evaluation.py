@@ -20,8 +20,8 @@ import gymnasium
 import numpy as np
 
 import arb.envs  # noqa: F401 - registers arb/hopper-v2
-from arb.data.ladder import read_ladder
 from arb.envs.rollout import play
+from arb.suite.ladders import read_ladder
 from interleaved import cpu_model, table, time_in_turns
 
 POLICY = read_ladder("hopper").rungs["100"].policy

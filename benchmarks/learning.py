@@ -28,13 +28,13 @@ from arb.agents.agent import constant, pytree
 from arb.agents.iql import policy_rate, weighted_likelihood_loss
 from arb.agents.nets import AdamState, adam, descend
 from arb.agents.policies import Gaussian
-from arb.buffer.onpolicy import OnPolicy
-from arb.buffer.replay import ReplayBuffer
-from arb.buffer.samplers import Uniform
 from arb.envs.rollout import Collector, play
-from arb.runs.algorithm import Schedule, finetune, pretrain
-from arb.runs.config import configure
-from arb.runs.problem import Problem, key_of, stream
+from arb.lab.algorithm import Schedule, finetune, pretrain
+from arb.lab.config import configure
+from arb.lab.setup import Problem, key_of, stream
+from arb.replay.arb import OnPolicy
+from arb.replay.buffer import ReplayBuffer
+from arb.replay.samplers import Uniform
 
 DATA = Path(os.environ.get("ARB_DATA", Path(__file__).parents[2] / "shared" / "data")) / "d4rl-like"
 

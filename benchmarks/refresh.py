@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from arb import OnPolicy, ReplayBuffer
-from arb.buffer.scoring import CHUNK
+from arb.replay.scoring import CHUNK
 from interleaved import table, time_in_turns
 
 OBS, ACTION, EPISODE = 11, 3, 1000

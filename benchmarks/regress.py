@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from arb.algorithms import settings_class
+from arb.lab.algorithms import settings_class
 from arb.report.archive import pack
 from arb.report.cells import MEASURES, PRIMARY
 from arb.report.record import Record
@@ -86,8 +86,8 @@ def _same(old: Record, new: Record) -> bool:
 
 def train(grid: dict[str, Sequence[Any]], folder: Path, preset: str, schedule: Mapping[str, int]) -> None:
     """Run the grid, one run after the other, with small networks."""
-    from arb.runs.config import configure
-    from arb.runs.run import run
+    from arb.lab.config import configure
+    from arb.lab.run import run
 
     for agent in grid["agents"]:
         layers = [f.name for f in fields(settings_class(agent)) if f.name.endswith("hidden")]

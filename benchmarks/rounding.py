@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arb.agents.learn import scores
-from arb.buffer.replay import ReplayBuffer
 from arb.envs.rollout import Collector
-from arb.runs.algorithm import finetune, pretrain
-from arb.runs.config import configure
-from arb.runs.problem import Problem, key_of, stream
+from arb.lab.algorithm import finetune, pretrain
+from arb.lab.config import configure
+from arb.lab.setup import Problem, key_of, stream
+from arb.replay.buffer import ReplayBuffer
 from interleaved import cpu_model, table
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from arb import OnPolicy, ReplayBuffer
-from arb.buffer.scoring import CHUNK
+from arb.replay.scoring import CHUNK
 from interleaved import table, time_in_turns
 
 BATCH, EPISODE, OBS, ACTION = 256, 500, 11, 3

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from arb.data import borders, episode_returns, fingerprint, read
-from arb.tasks import SUITE, normalised, task_of
+from arb.data.tasks import SUITE, normalised, task_of
 
 QUICK = ("suite:hopper-medium-expert:1000", "suite:antmaze-umaze-play:1000")
 """One set of each kind, as small as a set can be."""

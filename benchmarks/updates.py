@@ -25,9 +25,9 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from arb.agents import IQL, PEX, SAC, CalQL, FamO2O, IQLConfig, fork, learn
 from arb.agents.nets import with_precision
-from arb.algorithms import agent_settings
-from arb.buffer.storage import Batch
-from arb.tasks import FAMILIES
+from arb.data.tasks import FAMILIES
+from arb.lab.algorithms import agent_settings
+from arb.replay.storage import Batch
 from rivals import TorchCalQL, TorchIQL
 
 BATCH = 256

@@ -8,9 +8,9 @@ import pytest
 
 import arb
 from arb.cli.compare import parser
-from arb.strategies import COMPARED
-from arb.sweeps.grid import comparison
-from tests.runs.tiny import NETWORKS, SMALL
+from arb.lab.grid import comparison
+from arb.lab.strategies import COMPARED
+from tests.lab.tiny import NETWORKS, SMALL
 
 SETTINGS = SMALL | NETWORKS["iql"] | {"schedule.pretrain": 1, "schedule.updates": 1, "schedule.online": 20}
 del SETTINGS["replay.keep"]  # naive replay does not read it

@@ -55,8 +55,8 @@ def test_a_campaign_does_not_repeat_what_its_archive_holds(monkeypatch):
     pytest.importorskip("jax")
     monkeypatch.syspath_prepend(FOLDER)
     import campaign
+    from arb.lab.config import flat
     from arb.report.record import Record
-    from arb.runs.config import flat
 
     (_, _, config), (_, _, other), *_ = campaign.CAMPAIGNS["locomotion"].cells([0])
     leaves = flat(config)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arb.runs.config import PRESETS, Evaluation, Preset, Schedule
+from arb.lab.config import PRESETS, Evaluation, Preset, Schedule
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -28,10 +28,10 @@ def examples() -> list[tuple[str, str]]:
 
 def leave_policies(folder: Path) -> None:
     """What a finished run leaves for whoever only plays its policies."""
-    from arb.policy.actors import Gaussian
-    from arb.policy.exported import export_policy
-    from arb.policy.networks import MLP
-    from arb.runfolder import POLICIES
+    from arb.lab.runfolder import POLICIES
+    from arb.policies.actors import Gaussian
+    from arb.policies.export import export_policy
+    from arb.policies.networks import MLP
 
     net = MLP((np.ones((3, 1), np.float32),), (np.zeros(1, np.float32),))
     scaling = types.SimpleNamespace(mean=None, std=None)
@@ -118,8 +118,8 @@ def lines_with_settings() -> list[str]:
 def test_settings_in_commands_on_the_pages_are_accepted(line):
     from arb.cli import run, sweep
     from arb.cli.options import setting
-    from arb.runs.config import configure
-    from arb.sweeps.grid import grid, pieces
+    from arb.lab.config import configure
+    from arb.lab.grid import grid, pieces
 
     command, *words = shlex.split(line)[1:]
     asked = (run if command == "run" else sweep).parser().parse_intermixed_args(words)
@@ -235,7 +235,7 @@ def defined(section: str) -> list[str]:
 
 def test_every_replay_figure_is_defined_once():
     import arb
-    from arb.strategies import FIGURES, STRATEGIES
+    from arb.lab.strategies import FIGURES, STRATEGIES
 
     buffer = arb.ReplayBuffer(10, arb.OnPolicy("auto"))
     buffer.add(np.zeros(2), np.zeros(1), 0.0, np.ones(2), terminated=True)
@@ -250,7 +250,7 @@ def test_every_replay_figure_is_defined_once():
 def test_every_figure_of_an_update_is_defined_once():
     jax = pytest.importorskip("jax")
     import arb
-    from arb.algorithms import AGENTS, agent_class, settings_class
+    from arb.lab.algorithms import AGENTS, agent_class, settings_class
 
     row = np.zeros((2,), np.float32)
     batch = arb.Batch(np.zeros((2, 3)), np.zeros((2, 2)), row, np.zeros((2, 3)), row, row)
@@ -269,14 +269,14 @@ def test_every_figure_of_an_update_is_defined_once():
 
 
 def test_every_result_and_every_column_of_an_evaluation_is_defined():
-    from arb.runfolder import Result
+    from arb.lab.runfolder import Result
 
     told = {*defined("Evaluations"), *defined("Results")}
     assert {*Result._fields, "episode", "return", "score", "success"} <= told
 
 
 def test_every_file_of_a_run_is_on_its_page():
-    from arb.runfolder import POLICIES, RunFolder
+    from arb.lab.runfolder import POLICIES, RunFolder
 
     page = (DOCS / "reference" / "files.md").read_text()
     files = [value.name for value in vars(RunFolder("x")).values() if value.name not in ("x", "policy")]

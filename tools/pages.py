@@ -45,10 +45,10 @@ def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 def settings_page() -> str:
     """The page of all settings."""
-    from arb.algorithms import AGENTS
-    from arb.runs.config import PRESETS, configure
-    from arb.runs.settings import settings_table
-    from arb.strategies import STRATEGIES, Replay
+    from arb.lab.algorithms import AGENTS
+    from arb.lab.config import PRESETS, configure
+    from arb.lab.settings import settings_table
+    from arb.lab.strategies import STRATEGIES, Replay
 
     def rows(agent: str, *groups: str, strategy: str = "arb") -> Iterator[list[str]]:
         for row in settings_table(configure(agent=agent, strategy=strategy, preset="paper")):
@@ -106,7 +106,7 @@ def settings_page() -> str:
 
 def _family(agent: str) -> list[str]:
     """What differs on AntMaze tasks."""
-    from arb.algorithms import AGENTS
+    from arb.lab.algorithms import AGENTS
 
     tuned = AGENTS[agent].tuned
     usual, maze = (tuned[name].settings if name in tuned else {} for name in ("locomotion", "antmaze"))
@@ -226,8 +226,8 @@ def picture(layers: Iterable[Iterable[str]]) -> str:
 
 def ladder_table() -> str:
     """Every rung of every ladder that ships with the package."""
-    from arb.data.ladder import LADDERS, read_ladder
-    from arb.tasks import env_reference, normalised
+    from arb.data.tasks import env_reference, normalised
+    from arb.suite.ladders import LADDERS, read_ladder
 
     rows = []
     for robot in sorted(path.stem for path in LADDERS.glob("*.npz")):
@@ -283,7 +283,7 @@ def reference_csv() -> str:
 
 def reference_table() -> str:
     """The reference scores for people."""
-    from arb.tasks import SUITE
+    from arb.data.tasks import SUITE
 
     found = reference_scores()
     rows = [[f"`{task}`", *(_spread(found[task].get(learner, [])) for learner in ("behaviour cloning", "IQL"))]
@@ -413,9 +413,9 @@ def _clauses(found: list[Any]) -> dict[str, str]:
 
 def headline() -> str:
     """A figure and a few sentences: what was run, what the differences to naive replay are, and when."""
+    from arb.lab.strategies import OURS
     from arb.paper.findings import by_recorders
     from arb.report import paired
-    from arb.strategies import OURS
 
     found = _compared(CAMPAIGN)
     clauses = _clauses(found)

@@ -8,14 +8,14 @@ functions that do what the commands do: `arb.run`, `arb.compare`, `arb.sweep`, `
 import importlib
 from typing import TYPE_CHECKING
 
-from arb.buffer.episodes import keep_best
-from arb.buffer.likelihood import categorical_score, gaussian_score, tanh_gaussian_score
-from arb.buffer.onpolicy import OnPolicy
-from arb.buffer.replay import ReplayBuffer
-from arb.buffer.samplers import Mixed, Sampler, Uniform
-from arb.buffer.storage import Batch
-from arb.buffer.sumtree import SumTree
 from arb.errors import DataError
+from arb.replay.arb import OnPolicy
+from arb.replay.buffer import ReplayBuffer
+from arb.replay.episodes import keep_best
+from arb.replay.samplers import Mixed, Sampler, Uniform
+from arb.replay.scores import categorical_score, gaussian_score, tanh_gaussian_score
+from arb.replay.storage import Batch
+from arb.replay.sumtree import SumTree
 
 __version__ = "0.1.0"
 __all__ = [

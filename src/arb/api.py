@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arb.algorithms import DEFAULT_AGENT
-from arb.strategies import DEFAULT
-from arb.tasks import FIRST
+from arb.data.tasks import FIRST
+from arb.lab.algorithms import DEFAULT_AGENT
+from arb.lab.strategies import DEFAULT
 
 if TYPE_CHECKING:
-    from arb.policy import Policy
-    from arb.policy.exported import Which
+    from arb.lab.launch import Outcome
+    from arb.lab.runfolder import Result
+    from arb.policies import Policy
+    from arb.policies.export import Which
     from arb.report.page import Report
-    from arb.runfolder import Result
-    from arb.sweeps.launch import Outcome
 
 PathLike = str | os.PathLike[str]
 
@@ -50,9 +50,9 @@ def run(
         settings: any setting by its full name, e.g. `{"schedule.online": 50_000, "replay.temperature": 2}`.
         out: the folder of the run; `runs/TASK-AGENT-STRATEGY-PRESET-SEED` if not given.
     """
-    from arb.runs.config import configure
-    from arb.runs.folder import default_folder
-    from arb.runs.run import run as run_folder
+    from arb.lab.config import configure
+    from arb.lab.folder import default_folder
+    from arb.lab.run import run as run_folder
 
     config = configure(task=task, env=env, agent=agent, strategy=strategy, seed=seed, preset=preset, overrides=settings)
     return run_folder(config, Path(out) if out else default_folder(config, preset))
@@ -85,8 +85,8 @@ def sweep(
         out: the folder of the sweep; `sweeps/PRESET` if not given.
         workers: processes, one per core if not given.
     """
-    from arb.sweeps.grid import grid
-    from arb.sweeps.launch import sweep as sweep_cells
+    from arb.lab.grid import grid
+    from arb.lab.launch import sweep as sweep_cells
 
     cells = grid(tasks, agents, strategies, seeds, settings, env=env, preset=preset)
     return sweep_cells(cells, Path(out) if out else Path("sweeps") / preset, workers=workers)
@@ -119,10 +119,10 @@ def compare(
         out: the folder of the comparison; `compare/TASK-AGENT-PRESET` if not given.
         workers: processes, one per core if not given.
     """
+    from arb.lab.grid import comparison, grid
+    from arb.lab.launch import sweep as sweep_cells
+    from arb.lab.strategies import COMPARED
     from arb.report import report
-    from arb.strategies import COMPARED
-    from arb.sweeps.grid import comparison, grid
-    from arb.sweeps.launch import sweep as sweep_cells
 
     chosen = COMPARED if strategies is None else strategies
     cells = grid([task], [agent], chosen, seeds, env=env, preset=preset, overrides=settings)
@@ -139,6 +139,6 @@ def load(folder: PathLike, which: Which = "last") -> Policy:
         folder: of the run.
         which: the policy after the last update, that of the best evaluation, or the one before fine-tuning.
     """
-    from arb.policy import load_policy
+    from arb.policies import load_policy
 
     return load_policy(Path(folder), which)

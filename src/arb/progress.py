@@ -1,6 +1,6 @@
 """Progress of long work: rows that change on a terminal, plain lines anywhere else. All of it goes to standard error.
 
-`screen` is the one implementation. `live_view` shows a run on it, `progress` a single count, and `arb.sweeps.launch` a
+`screen` is the one implementation. `live_view` shows a run on it, `progress` a single count, and `arb.lab.launch` a
 row for every run of a sweep.
 """
 
@@ -200,7 +200,7 @@ def screen(rows_as_lines: bool = True) -> Iterator[Screen]:
 
 @contextmanager
 def live_view() -> Iterator[Tell]:
-    """A `tell` for `arb.runs.run.run`: one row per phase."""
+    """A `tell` for `arb.lab.run.run`: one row per phase."""
     with screen() as shown:
         yield lambda phase, step, total, figures: shown.update(phase, PHASES[phase], step, total, figures)
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.ledger import Ledger
-from arb.buffer.samplers import Sampler
+from arb.replay.index import Ledger
+from arb.replay.samplers import Sampler
 
 MakeSampler = Callable[[], Sampler]
 
@@ -184,7 +184,7 @@ def check_agent(kind: Any, config: Any, *, obs_dim: int = 4, action_dim: int = 2
 def _check_update(agent: Any, obs_dim: int, action_dim: int, seed: int) -> None:
     import jax
 
-    from arb.buffer.storage import Batch
+    from arb.replay.storage import Batch
 
     rng = np.random.default_rng(seed)
     obs, following = rng.standard_normal((2, 32, obs_dim), dtype=np.float32)

@@ -282,7 +282,7 @@ def test_callback_needs_our_buffer():
 
 
 def test_a_strategy_that_is_never_refreshed_says_so_once(monkeypatch):
-    monkeypatch.setattr("arb.buffer.rows.PATIENCE", 8)
+    monkeypatch.setattr("arb.replay.rows.PATIENCE", 8)
     buffer, quiet = make(sampler=OnPolicy()), make(sampler=Uniform())
     for i, step in enumerate(play(1, 20)):
         buffer.add(*step)

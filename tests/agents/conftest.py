@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from arb.agents.nets import MLP, Twin
-from arb.buffer.storage import Batch
+from arb.replay.storage import Batch
 
 HERE = Path(__file__).parent
 Arrays = Mapping[str, Any]

@@ -26,8 +26,8 @@ from arb.agents.calql import (
     multiplier_loss,
 )
 from arb.agents.iql import td_target
-from arb.buffer.storage import Batch
 from arb.errors import DataError
+from arb.replay.storage import Batch
 from tests.agents.conftest import random_batches, twin, updated
 
 SMALL = CalQLConfig(policy_hidden=(8,), critic_hidden=(8, 8), samples=3, chunk=4)

@@ -15,8 +15,8 @@ from arb.agents.agent import Draws
 from arb.agents.famo2o import Balance, balance_loss, entropy_loss
 from arb.agents.iql import advantage_weight
 from arb.agents.nets import MLP
-from arb.buffer.likelihood import tanh_gaussian_log_likelihood
-from arb.policy.actors import encode, into_range
+from arb.policies.actors import encode, into_range
+from arb.replay.scores import tanh_gaussian_log_likelihood
 from tests.agents.conftest import random_batches, updated
 
 SMALL = FamO2OConfig(hidden=(8, 8))

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, SACConfig, on_host
-from arb.buffer.onpolicy import OnPolicy
-from arb.buffer.replay import ReplayBuffer
-from arb.buffer.samplers import Uniform
 from arb.envs.rollout import Collector, play
-from arb.runs import algorithm
-from arb.runs.algorithm import Schedule, finetune, pretrain
-from arb.runs.problem import key_of, stream
+from arb.lab import algorithm
+from arb.lab.algorithm import Schedule, finetune, pretrain
+from arb.lab.setup import key_of, stream
+from arb.replay.arb import OnPolicy
+from arb.replay.buffer import ReplayBuffer
+from arb.replay.samplers import Uniform
 
 SMALL = (32, 32)
 PLAN = Schedule(pretrain=600, online=1500, collect=30, updates=30, refresh=30, batch=64)

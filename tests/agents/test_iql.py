@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from arb.agents import IQL, IQLConfig
 from arb.agents.iql import advantage_weight, expectile_loss, policy_rate, td_target, twin_loss, weighted_likelihood_loss
 from arb.agents.nets import adam
-from arb.buffer.storage import Batch
+from arb.replay.storage import Batch
 from tests.agents.conftest import network, twin, updated
 
 SMALL = IQLConfig(hidden=(8, 8))

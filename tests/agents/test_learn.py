@@ -27,8 +27,8 @@ from arb.agents import (
     scores,
 )
 from arb.agents.learn import _scan, advantages
-from arb.buffer.storage import Batch
 from arb.errors import DataError
+from arb.replay.storage import Batch
 from tests.agents.conftest import random_batches, updated
 
 AGENTS = {

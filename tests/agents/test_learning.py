@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from arb.agents import IQL, IQLConfig, learn, on_host
-from arb.buffer.replay import ReplayBuffer
-from arb.buffer.samplers import Uniform
+from arb.replay.buffer import ReplayBuffer
+from arb.replay.samplers import Uniform
 
 
 def push_towards_the_fall(obs: np.ndarray) -> int:

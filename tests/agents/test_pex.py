@@ -17,7 +17,7 @@ from arb.agents.agent import Draws
 from arb.agents.nets import MLP, Twin, move
 from arb.agents.pex import Pair
 from arb.agents.policies import Gaussian
-from arb.policy.actors import old_probability
+from arb.policies.actors import old_probability
 from tests.agents.conftest import random_batches, updated
 
 SMALL = PEXConfig(hidden=(8, 8))

@@ -15,7 +15,7 @@ from scipy import stats
 from arb.agents.agent import Draws
 from arb.agents.nets import MLP
 from arb.agents.policies import Categorical, Gaussian, TanhGaussian, log_tanh_slope, standard_score
-from arb.buffer.likelihood import gaussian_log_likelihood, tanh_gaussian_log_likelihood
+from arb.replay.scores import gaussian_log_likelihood, tanh_gaussian_log_likelihood
 
 PEAK = -0.5 * math.log(2 * math.pi)
 

@@ -13,7 +13,7 @@ from arb.agents import SAC, SACConfig
 from arb.agents.agent import Draws
 from arb.agents.nets import MLP, Twin
 from arb.agents.sac import policy_loss, soft_value, temperature_loss
-from arb.policy.networks import normalised
+from arb.policies.networks import normalised
 from tests.agents.conftest import random_batches, updated
 
 SMALL = SACConfig(hidden=(8, 8), learning_rate=0.01, target_rate=0.25)

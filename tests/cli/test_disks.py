@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab import tiny
 from tests.report.folders import write_run
-from tests.runs import tiny
 
 LIMITED = """
 import resource, sys

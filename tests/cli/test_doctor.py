@@ -14,7 +14,7 @@ from arb.cli import main as arb
 from arb.cli.doctor import Line, Trial, main
 from arb.data.contents import free_memory
 from arb.data.fetch import D4RL_CACHE
-from arb.tasks import TASKS
+from arb.data.tasks import TASKS
 
 HOPPER = TASKS["hopper-medium-v2"]
 

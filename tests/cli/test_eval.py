@@ -26,10 +26,10 @@ from arb.cli.eval import main, table
 from arb.cli.film import drawing, pace
 from arb.envs.rollout import play
 from arb.files import GrowingTable, write_npz
-from arb.policy import export_policy, load_policy
-from arb.runfolder import RunFolder
-from arb.runs.config import configure
-from arb.runs.problem import Problem, describe_run
+from arb.lab.config import configure
+from arb.lab.runfolder import RunFolder
+from arb.lab.setup import Problem, describe_run
+from arb.policies import export_policy, load_policy
 
 SEED = np.random.SeedSequence(11)
 TINY = '''

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from arb.cli import main
-from arb.runs.config import configure, flat
+from arb.lab.config import configure, flat
 
 
 def test_settings_are_listed_with_type_value_and_meaning(capsys):

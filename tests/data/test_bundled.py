@@ -4,7 +4,7 @@ import pytest
 
 from arb.data import audit, bundled_names, episode_returns, normalised, read
 from arb.data.load import BUNDLED
-from arb.tasks import env_reference
+from arb.data.tasks import env_reference
 
 pytest.importorskip("h5py")
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from arb.data.fetch import PERIOD_SECONDS, Pace, cached, fetch
+from arb.data.tasks import TASKS, Task
 from arb.errors import DataError
-from arb.tasks import TASKS, Task
 
 CONTENT = np.random.default_rng(0).bytes(3_000_000)
 

@@ -290,8 +290,8 @@ def test_a_run_reads_the_mapping_that_its_task_carries_also_from_a_copy(tmp_path
     pytest.importorskip("jax")
     from arb.cli.run import parser
     from arb.data.load import locate
-    from arb.runs.config import configure
-    from arb.runs.problem import Problem
+    from arb.lab.config import configure
+    from arb.lab.setup import Problem
 
     raw = {**sound(), "actions": sound()["actions"][:, :1]}
     path, copy = as_npz(tmp_path / "x.npz", renamed(raw)), as_npz(tmp_path / "copy.npz", renamed(raw))

@@ -7,7 +7,7 @@ import pytest
 
 from arb import DataError
 from arb.data import TASKS, find_task
-from arb.tasks import PAPER, env_reference, family_of
+from arb.data.tasks import PAPER, env_reference, family_of
 
 
 def test_the_papers_tasks_are_there() -> None:

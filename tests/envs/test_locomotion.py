@@ -8,7 +8,7 @@ from gymnasium.utils.env_checker import check_env
 import arb.envs
 from arb.envs.locomotion import ROBOTS, Locomotion
 from arb.errors import DataError
-from arb.runs.shaping import Shaped, Shaping
+from arb.lab.preprocessing import Shaped, Shaping
 
 IDS = ("hopper", "walker2d", "halfcheetah", "antmaze-umaze", "antmaze-medium", "antmaze-large")
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from arb.lab.runfolder import Curve
 from arb.report.cells import gather
 from arb.report.record import Record
 from arb.report.runs import Records
-from arb.runfolder import Curve
 from tests.report.folders import config_of
 
 

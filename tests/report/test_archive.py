@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from arb import cli
+from arb.data.tasks import normalised
 from arb.errors import DataError
 from arb.report.archive import pack
 from arb.report.cells import MEASURES, gather
@@ -14,7 +15,6 @@ from arb.report.comparison import groups, tables
 from arb.report.lines import from_line, to_line
 from arb.report.record import tame
 from arb.report.runs import read_archive, read_runs
-from arb.tasks import normalised
 from tests.report.folders import write_run, write_sweep
 
 MACHINE = {"cpu": "Some CPU", "cores": 2, "commit": "0a" * 20, "seconds": {"pretrain": 60.0, "online": 90.5}}

@@ -148,7 +148,7 @@ def test_unfinished_runs_are_drawn_only_where_there_is_nothing_else(tmp_path):
     write_run(tmp_path / "half", seed=1, done=False, online_steps=4000)
     write_run(tmp_path / "alone", strategy="naive", done=False, online_steps=4000)
     naive, arb = gather(read_runs([tmp_path])).cells
-    assert (arb.finished, [Path(run.place).name for run in arb.runs]) == (True, ["done"])
+    assert (arb.finished, [Path(run.place).name for run in arb.lab]) == (True, ["done"])
     assert not naive.finished
     assert naive.values("last").size == 0
     assert naive.curve["online"][0][-1] == 4000

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arb.adapters import seed_sequence
-from arb.buffer.dataset import Obs
-from arb.buffer.episodes import Rule
-from arb.buffer.likelihood import Likelihood, categorical_score, tanh_gaussian_score
-from arb.buffer.loading import Loaded
-from arb.buffer.replay import ReplayBuffer as OurBuffer
-from arb.buffer.samplers import Sampler
-from arb.buffer.steps import autoreset_mode, ended_in, with_final_obs
 from arb.errors import DataError
+from arb.replay.buffer import ReplayBuffer as OurBuffer
+from arb.replay.dataset import Obs
+from arb.replay.episodes import Rule
+from arb.replay.loading import Loaded
+from arb.replay.samplers import Sampler
+from arb.replay.scores import Likelihood, categorical_score, tanh_gaussian_score
+from arb.replay.steps import autoreset_mode, ended_in, with_final_obs
 
 Infos = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """What came with a step: one dict for all environments (Gymnasium), or one each (older scripts)."""
@@ -63,7 +63,7 @@ class ReplayBuffer:
             Scripts that pass `terminations` never have one.
         sampler: the strategy; ARB with its defaults if not given.
         seed: of the draws. If not given, it comes from NumPy's global stream, which the scripts seed.
-        borders: where trajectories of loaded data end, see `arb.buffer.episodes`.
+        borders: where trajectories of loaded data end, see `arb.replay.episodes`.
         autoreset: how the environments reset: `envs` itself, or "next_step", "same_step" or "disabled", as for
             `arb.ReplayBuffer`. Gymnasium's default, next-step, makes a step that is a reset; it is dropped.
     """

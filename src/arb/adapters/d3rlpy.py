@@ -13,20 +13,20 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from arb.buffer.dataset import Array
-from arb.buffer.ledger import Ints, State
-from arb.buffer.likelihood import (
+from arb.errors import DataError
+from arb.files import flattened
+from arb.replay.dataset import Array
+from arb.replay.index import Ints, State
+from arb.replay.rows import Rows
+from arb.replay.samplers import Sampler
+from arb.replay.scores import (
     Likelihood,
     as_numpy,
     categorical_log_likelihood,
     gaussian_log_likelihood,
     tanh_gaussian_log_likelihood,
 )
-from arb.buffer.rows import Rows
-from arb.buffer.samplers import Sampler
-from arb.buffer.scoring import CHUNK
-from arb.errors import DataError
-from arb.files import flattened
+from arb.replay.scoring import CHUNK
 
 try:
     import d3rlpy
@@ -247,7 +247,7 @@ class RefreshCallback:
     Args:
         buffer: the buffer that is being filled.
         every: steps from one refresh to the next.
-        likelihood: see `arb.buffer.likelihood`.
+        likelihood: see `arb.replay.scores`.
     """
 
     def __init__(self, buffer: ReplayBuffer, *, every: int = 1000, likelihood: Likelihood = "standard"):

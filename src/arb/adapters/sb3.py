@@ -17,16 +17,16 @@ import numpy as np
 
 from arb.adapters import seed_sequence
 from arb.adapters.sb3_columns import by_row, named, observed, one_environment_wide, refuse_misfit, write
-from arb.buffer.dataset import Array, check_dataset
-from arb.buffer.episodes import Rule, differs, usable_trajectories
-from arb.buffer.ledger import Ints
-from arb.buffer.likelihood import Likelihood, Score, tanh_gaussian_score
-from arb.buffer.loading import Loaded
-from arb.buffer.onpolicy import OnPolicy
-from arb.buffer.rows import Rows, whole_number
-from arb.buffer.samplers import Sampler
-from arb.buffer.storage import along
 from arb.errors import DataError
+from arb.replay.arb import OnPolicy
+from arb.replay.dataset import Array, check_dataset
+from arb.replay.episodes import Rule, differs, usable_trajectories
+from arb.replay.index import Ints
+from arb.replay.loading import Loaded
+from arb.replay.rows import Rows, whole_number
+from arb.replay.samplers import Sampler
+from arb.replay.scores import Likelihood, Score, tanh_gaussian_score
+from arb.replay.storage import along
 
 try:
     import torch
@@ -47,7 +47,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
     Args:
         sampler: the strategy; ARB with its defaults if not given. The buffer works on a copy of it.
         seed: of the draws. If not given, it comes from the `seed` of the model.
-        borders: where trajectories of preloaded data end, see `arb.buffer.episodes`.
+        borders: where trajectories of preloaded data end, see `arb.replay.episodes`.
         n_steps: steps of the return. The host ignores the `n_steps` of a model with a buffer class of its own and says
             so; give it here, in `replay_buffer_kwargs`, together with the model's `gamma`.
         gamma: the discount between these steps.
@@ -127,7 +127,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
             )
 
     def preload(self, dataset: Mapping[str, Any], *, online: bool = False) -> Loaded:
-        """Append a dataset: a dict of arrays with D4RL's keys, see `arb.buffer.dataset.check_dataset`.
+        """Append a dataset: a dict of arrays with D4RL's keys, see `arb.replay.dataset.check_dataset`.
 
         Actions are those of the environment; they are brought to the host's scale, [-1, 1], here. With n environments
         the host stores rows n at a time, so up to n - 1 rows at the end of the dataset are dropped.
@@ -207,7 +207,7 @@ class RefreshCallback(BaseCallback):
 
     Args:
         every: environment steps from one refresh to the next; the first comes as soon as the first steps are there.
-        likelihood: which log-likelihood of the actor to use, see `arb.buffer.likelihood`.
+        likelihood: which log-likelihood of the actor to use, see `arb.replay.scores`.
         score: one of your own instead, `(obs, action) -> log-likelihood per row`, of actions in [-1, 1].
         verbose: as for the host's callbacks.
     """

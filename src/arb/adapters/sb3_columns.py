@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from arb.buffer.dataset import Array, Leaves, Recorded, unwrapped
-from arb.buffer.episodes import Trajectories
-from arb.buffer.ledger import Ints
 from arb.errors import DataError, refuse_out_of_bounds
+from arb.replay.dataset import Array, Leaves, Recorded, unwrapped
+from arb.replay.episodes import Trajectories
+from arb.replay.index import Ints
 
 _COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 

@@ -8,10 +8,10 @@ import torch
 from tensordict import TensorDict
 from torchrl.modules import Delta, TanhDelta, TanhNormal
 
-from arb.buffer.dataset import Array, check_dataset
-from arb.buffer.episodes import Rule, usable_trajectories
-from arb.buffer.likelihood import Likelihood, as_numpy, gaussian_log_likelihood, tanh_gaussian_log_likelihood
 from arb.errors import DataError
+from arb.replay.dataset import Array, check_dataset
+from arb.replay.episodes import Rule, usable_trajectories
+from arb.replay.scores import Likelihood, as_numpy, gaussian_log_likelihood, tanh_gaussian_log_likelihood
 
 COLLECTED = ("collector", "traj_ids")
 """Where collectors write the trajectory of a row."""
@@ -27,7 +27,7 @@ def actor_log_likelihood(
 ) -> Array:
     """How likely the actions of a batch are under an actor with `get_dist`, such as a `ProbabilisticActor`.
 
-    A Normal or a TanhNormal is read by its loc and scale: both likelihoods of `arb.buffer.likelihood`, and actions at
+    A Normal or a TanhNormal is read by its loc and scale: both likelihoods of `arb.replay.scores`, and actions at
     the bounds count as they do everywhere in this library. Of any other distribution it is the `log_prob`.
     """
     if not hasattr(actor, "get_dist"):
@@ -58,7 +58,7 @@ def as_collected(dataset: Mapping[str, Any], *, borders: Rule = "resets") -> Any
     """A dataset with D4RL's keys as the tensordict that a collector would have made of the same steps.
 
     The keys are `observation`, `action`, the flags, `next` and `("collector", "traj_ids")`. See
-    `arb.buffer.dataset.check_dataset` for what a dataset may hold, `arb.buffer.episodes` for where trajectories end.
+    `arb.replay.dataset.check_dataset` for what a dataset may hold, `arb.replay.episodes` for where trajectories end.
     """
     past = usable_trajectories(check_dataset(dataset), borders, gamma=1.0, failure_reward=None).cut()
     n = int(past.lengths.sum())

@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.ledger import State
-from arb.buffer.likelihood import Likelihood, as_numpy
-from arb.buffer.onpolicy import OnPolicy
-from arb.buffer.rows import Rows
-from arb.buffer.samplers import Sampler
-from arb.buffer.scoring import CHUNK
 from arb.errors import DataError
 from arb.files import flattened, grouped, read_state, write_state
+from arb.replay.arb import OnPolicy
+from arb.replay.index import State
+from arb.replay.rows import Rows
+from arb.replay.samplers import Sampler
+from arb.replay.scores import Likelihood, as_numpy
+from arb.replay.scoring import CHUNK
 
 try:
     import torch

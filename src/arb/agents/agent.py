@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from arb.buffer.likelihood import Likelihood
-from arb.policy.networks import constant
+from arb.policies.networks import constant
+from arb.replay.scores import Likelihood
 
 __all__ = ["Agent", "Draws", "Metrics", "Transitions", "constant", "pytree"]
 
@@ -107,7 +107,7 @@ class Agent(ABC):
         return self.policy  # type: ignore[attr-defined]
 
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
-        """The log-likelihood that ARB reads; `arb.buffer.likelihood` defines its two readings."""
+        """The log-likelihood that ARB reads; `arb.replay.scores` defines its two readings."""
         scored: Array = self.actor.score(obs, action, likelihood)
         return scored
 

@@ -36,7 +36,7 @@ from arb.errors import DataError, refuse_unknown_choices
 # Configuration -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class CalQLConfig:
-    """The defaults are the locomotion values of the paper and its release; `arb.algorithms` holds AntMaze's."""
+    """The defaults are the locomotion values of the paper and its release; `arb.lab.algorithms` holds AntMaze's."""
 
     policy_hidden: tuple[int, ...] = (256, 256, 256)
     """Units of each hidden layer of the policy."""

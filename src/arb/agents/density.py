@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from arb.agents.agent import Transitions, constant, pytree
 from arb.agents.learn import NotFiniteError
 from arb.agents.nets import MLP, AdamState, adam, descend, named_arrays, with_arrays
-from arb.buffer.ledger import Ints, Ledger, State
-from arb.buffer.samplers import Mixed, Sampler
-from arb.buffer.sumtree import SumTree
 from arb.errors import DataError
+from arb.replay.index import Ints, Ledger, State
+from arb.replay.samplers import Mixed, Sampler
+from arb.replay.sumtree import SumTree
 
 SMALLEST = 1e-10
 """Keeps the logarithms and the division finite, as in the authors' code."""

@@ -16,10 +16,10 @@ from arb.agents.agent import Agent, Draws, Metrics, Transitions, constant, pytre
 from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, weighted_likelihood_loss
 from arb.agents.nets import MLP, AdamState, adam, descend, with_precision
 from arb.agents.policies import Gaussian, log_tanh_slope, normal_log_density
-from arb.buffer.likelihood import Likelihood
 from arb.errors import DataError
-from arb.policy import actors
-from arb.policy.actors import Chance, into_range
+from arb.policies import actors
+from arb.policies.actors import Chance, into_range
+from arb.replay.scores import Likelihood
 
 
 # Configuration -------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from arb.errors import refuse_unknown_choices
 # Configuration -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class IQLConfig:
-    """The defaults are the paper's locomotion values; `arb.algorithms` holds AntMaze's."""
+    """The defaults are the paper's locomotion values; `arb.lab.algorithms` holds AntMaze's."""
 
     hidden: tuple[int, ...] = (256, 256)
     """Units of each hidden layer, in every network."""

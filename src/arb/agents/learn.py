@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from arb.agents.agent import Agent, Transitions
 from arb.agents.nets import Precision, copied, with_precision
-from arb.buffer.likelihood import Likelihood, is_standard
 from arb.errors import DataError
+from arb.replay.scores import Likelihood, is_standard
 
 ROWS_PER_CALL = 8192
 """For a buffer that is refreshed with `scores`: enough for the cost of a call to vanish."""

@@ -1,7 +1,7 @@
 """Networks and descent: what every algorithm of the package is built from.
 
 Everything is a value: an `MLP` is a pytree of arrays, and `descend` returns a new one. The forward passes are those of
-`arb.policy.networks`.
+`arb.policies.networks`.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from arb.agents.agent import constant, pytree
 from arb.errors import DataError
-from arb.policy import networks
-from arb.policy.networks import namespace
+from arb.policies import networks
+from arb.policies.networks import namespace
 
 Initialiser = Callable[[Array, int, int], tuple[Array, Array]]
 """`(key, n_in, n_out)` to a weight of shape (n_in, n_out) and a bias of shape (n_out,)."""

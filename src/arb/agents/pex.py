@@ -15,10 +15,10 @@ from arb.agents.agent import Agent, Draws, Metrics, Transitions, constant, pytre
 from arb.agents.iql import Critics, IQLConfig, advantage_weight, policy_rate, weighted_likelihood_loss
 from arb.agents.nets import AdamState, adam, copied, descend, with_precision, xavier
 from arb.agents.policies import Gaussian
-from arb.buffer.likelihood import Likelihood
 from arb.errors import DataError
-from arb.policy import actors
-from arb.policy.actors import in_box
+from arb.policies import actors
+from arb.policies.actors import in_box
+from arb.replay.scores import Likelihood
 
 
 # Configuration -------------------------------------------------------------------------------------------------------

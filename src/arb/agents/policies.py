@@ -1,6 +1,6 @@
-"""Policies that learn: likelihoods, differentiable draws, and the score that ARB reads; `arb.policy.actors` acts.
+"""Policies that learn: likelihoods, differentiable draws, and the score that ARB reads; `arb.policies.actors` acts.
 
-`score` has the two readings of `arb.buffer.likelihood`. `"standard"` is the paper's: the log-density of the z-score
+`score` has the two readings of `arb.replay.scores`. `"standard"` is the paper's: the log-density of the z-score
 under a standard normal, per action dimension, so that neither the policy's width nor the derivative of tanh enters.
 `"density"` is the policy's true log-density, summed. A categorical policy has one reading, its log-probability.
 """
@@ -14,9 +14,9 @@ from jax import Array
 
 from arb.agents.agent import pytree
 from arb.agents.nets import MLP, Initialiser, fan_in_uniform, orthogonal
-from arb.buffer.likelihood import EDGE, Likelihood, is_standard
-from arb.policy import actors
-from arb.policy.actors import Chance
+from arb.policies import actors
+from arb.policies.actors import Chance
+from arb.replay.scores import EDGE, Likelihood, is_standard
 
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 

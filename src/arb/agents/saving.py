@@ -16,9 +16,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from arb.agents.nets import named_arrays, with_arrays
-from arb.algorithms import AGENTS, agent_class
 from arb.errors import DataError
 from arb.files import whole
+from arb.lab.algorithms import AGENTS, agent_class
 
 BUILT_IN = {row.where.rpartition(":")[2]: name for name, row in AGENTS.items()}
 """The agents that are opened by the name in a file; any other class must be given by the caller."""

@@ -20,7 +20,7 @@ the learning curves, the online share of the batches, and a page with all of it.
 def main(arguments: list[str]) -> int:
     """Run the command: 0 when all runs are done, 1 when some failed, 2 for a mistake, 130 when stopped on request."""
     options = parser().parse_args(arguments)
-    from arb.sweeps.grid import comparison, grid, pieces, seed_range
+    from arb.lab.grid import comparison, grid, pieces, seed_range
 
     cells = grid(
         [options.task],
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    from arb.strategies import COMPARED
+    from arb.lab.strategies import COMPARED
 
     options = command("compare", __doc__, EXAMPLES)
     add_subject(options, ("strategy", "seed"), strategy=",".join(COMPARED), seed="0-2")

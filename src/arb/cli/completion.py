@@ -46,11 +46,11 @@ def script(shell: str) -> str:
 
 def _words() -> dict[str, list[str]]:
     """The words that complete an option, by its name or by command and name; others may be given as well."""
-    from arb.algorithms import AGENTS
     from arb.data import TASKS, bundled_names
+    from arb.lab.algorithms import AGENTS
+    from arb.lab.config import PRESETS
+    from arb.lab.strategies import STRATEGIES
     from arb.paper.experiments import DATA, EXPERIMENTS, SEEDS
-    from arb.runs.config import PRESETS
-    from arb.strategies import STRATEGIES
 
     return {
         "task": [*TASKS, *(f"bundled:{name}" for name in bundled_names())],

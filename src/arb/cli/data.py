@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from arb.data.tasks import FAMILIES, PAPER, SUITE, TASKS, Task, find_task
 from arb.errors import DataError
 from arb.files import refuse_read_only
-from arb.tasks import FAMILIES, PAPER, SUITE, TASKS, Task, find_task
 
 
 def main(argv: list[str]) -> int:
@@ -64,7 +64,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
 def _info(arguments: argparse.Namespace) -> int:
     from arb.data.info import describe, reference_of
     from arb.data.load import read
-    from arb.tasks import Reference
+    from arb.data.tasks import Reference
 
     data = read(arguments.file, arguments.columns)
     reference = Reference(*arguments.reference) if arguments.reference else reference_of(arguments.file, data)
@@ -105,7 +105,7 @@ def _convert(arguments: argparse.Namespace) -> int:
 
 
 def _make(arguments: argparse.Namespace) -> int:
-    from arb.data.suite import made, make, wanted
+    from arb.suite.datasets import made, make, wanted
 
     asked = wanted(arguments.name, arguments.rows, arguments.seed)
     if arguments.out is None and asked.seed:
@@ -118,7 +118,7 @@ def _make(arguments: argparse.Namespace) -> int:
 
 
 def _ladder(arguments: argparse.Namespace) -> int:
-    from arb.data.ladder import make_ladder
+    from arb.suite.ladders import make_ladder
 
     make_ladder(arguments.folder, arguments.out, arguments.commit, tuple(arguments.episodes))
     print(f"{arguments.out}: {arguments.out.stat().st_size:,} bytes")
@@ -126,7 +126,7 @@ def _ladder(arguments: argparse.Namespace) -> int:
 
 
 def _collect(arguments: argparse.Namespace) -> int:
-    from arb.data.collect import Request, collect
+    from arb.suite.collect import Request, collect
 
     refuse_read_only(arguments.out)
     folder = arguments.folder or arguments.out.with_suffix(".sac")

@@ -168,7 +168,7 @@ def _extras() -> Iterator[Line]:
 
 def _data() -> Iterator[Line]:
     from arb.data.fetch import cache_directory, cached
-    from arb.tasks import TASKS
+    from arb.data.tasks import TASKS
 
     folder = cache_directory()
     near = next(place for place in (folder, *folder.parents) if place.exists())
@@ -199,7 +199,7 @@ def _disk() -> Iterator[Line]:
 
 def _machine() -> Iterator[Line]:
     from arb.data.contents import free_memory
-    from arb.runs.machine import cores
+    from arb.lab.machine import cores
 
     yield Line("ok", "cores", f"{len(cores())} for this process")
     memory = free_memory()

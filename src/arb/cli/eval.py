@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.cli.options import command
+from arb.data.tasks import Reference, family_of, normalised
 from arb.errors import DataError
-from arb.policy import Policy, load_policy
+from arb.lab.runfolder import POLICIES, Description, RunFolder, evaluated
+from arb.policies import Policy, load_policy
 from arb.progress import count
-from arb.runfolder import POLICIES, Description, RunFolder, evaluated
-from arb.tasks import Reference, family_of, normalised
 
 Returns = NDArray[np.float64]
 

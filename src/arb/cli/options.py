@@ -2,8 +2,8 @@
 
 import argparse
 
+from arb.data.tasks import FIRST
 from arb.errors import DataError
-from arb.tasks import FIRST
 
 
 def command(name: str, text: str | None, examples: str = "") -> argparse.ArgumentParser:
@@ -20,9 +20,9 @@ def add_subject(options: argparse.ArgumentParser, lists: tuple[str, ...] = (), *
         lists: those that may be lists.
         defaults: those that differ from a run's.
     """
-    from arb.algorithms import AGENTS, DEFAULT_AGENT
-    from arb.runs.config import PRESETS
-    from arb.strategies import DEFAULT, STRATEGIES
+    from arb.lab.algorithms import AGENTS, DEFAULT_AGENT
+    from arb.lab.config import PRESETS
+    from arb.lab.strategies import DEFAULT, STRATEGIES
 
     subject = {
         "task": (("-t",), FIRST, "task, file or other source of offline data"),

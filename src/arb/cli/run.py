@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from arb.cli.options import add_subject, command, setting
 from arb.errors import DataError
 from arb.files import refuse_file
-from arb.runfolder import RunFolder
-from arb.runs.stopping import Interrupted, stoppable
+from arb.lab.runfolder import RunFolder
+from arb.lab.stopping import Interrupted, stoppable
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
-    from arb.runs.config import Config
-    from arb.runs.problem import Problem
+    from arb.lab.config import Config
+    from arb.lab.setup import Problem
 
 EXAMPLES = """
 examples:
@@ -67,12 +67,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None:
+    from arb.lab.config import configure
+    from arb.lab.folder import default_folder, finished, refuse_other_config
+    from arb.lab.loggers import with_loggers
+    from arb.lab.run import run
+    from arb.lab.setup import Problem
     from arb.progress import described, live_view
-    from arb.runs.config import configure
-    from arb.runs.folder import default_folder, finished, refuse_other_config
-    from arb.runs.loggers import with_loggers
-    from arb.runs.problem import Problem
-    from arb.runs.run import run
 
     config = configure(
         task=f"{options.task}?{options.columns}" if options.columns else options.task,
@@ -114,7 +114,7 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
 
 def listed(config: Config) -> list[str]:
     """A line for every setting that can be given as NAME=VALUE: its type, its value here, and its meaning."""
-    from arb.runs.settings import settings_table
+    from arb.lab.settings import settings_table
 
     options = ("task", "env", "agent", "seed", "replay.strategy")
     rows = [("setting", "type", "value", "meaning")]
@@ -130,7 +130,7 @@ def listed(config: Config) -> list[str]:
 
 def _announce(config: Config, problem: Problem, folder: Path) -> None:
     from arb.envs import LIMIT
-    from arb.strategies import strategy_row
+    from arb.lab.strategies import strategy_row
 
     plan = config.schedule
     print(

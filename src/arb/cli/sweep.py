@@ -13,9 +13,9 @@ from arb.cli.options import add_subject, command, setting
 from arb.errors import DataError
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
-    from arb.sweeps.grid import Cell
-    from arb.sweeps.launch import Outcome
-    from arb.sweeps.ray_cluster import RayCluster
+    from arb.lab.grid import Cell
+    from arb.lab.launch import Outcome
+    from arb.lab.ray_cluster import RayCluster
 
 EXAMPLES = """
 examples:
@@ -35,8 +35,8 @@ pre-training. `arb report OUT` makes tables and figures of it.
 def main(arguments: list[str]) -> int:
     """Run the command: 0 when all runs are done, 1 when some failed, 2 for a mistake, 130 when stopped on request."""
     options = parser().parse_args(arguments)
+    from arb.lab.grid import grid, pieces, seed_range
     from arb.report.paired import LOOKS
-    from arb.sweeps.grid import grid, pieces, seed_range
 
     strategies = pieces(options.strategy)
     if options.until_decided and options.baseline not in strategies:
@@ -60,9 +60,9 @@ def main(arguments: list[str]) -> int:
 
 def _until_decided(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> Outcome | None:
     """Run more and more seeds of the cells whose comparison with the baseline is undecided."""
+    from arb.lab.jobs import rounds
     from arb.report.baseline import undecided
     from arb.report.paired import LOOKS
-    from arb.sweeps.jobs import rounds
 
     outcome = None
     for chosen in rounds(cells, LOOKS[0], lambda: undecided([out], baseline=options.baseline, margin=options.margin)):
@@ -116,9 +116,9 @@ def add_working(options: argparse.ArgumentParser) -> None:
 
 def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> Outcome | None:
     """Announce a grid, run it and list what failed; a dry run only announces it."""
-    from arb.runs.stopping import Interrupted
-    from arb.sweeps import plan
-    from arb.sweeps.launch import live_view, sweep
+    from arb.lab import plan
+    from arb.lab.launch import live_view, sweep
+    from arb.lab.stopping import Interrupted
 
     if (options.workers is not None and options.workers < 1) or options.retry < 0:
         raise DataError("--workers must be at least 1, --retry at least 0")
@@ -147,15 +147,15 @@ def _ray_cluster(address: str, slice_seconds: float) -> RayCluster:
         raise DataError(f"{address!r} is not an address: put --ray behind the settings, or write --ray ADDRESS")
     if importlib.util.find_spec("ray") is None:
         raise DataError("--ray needs Ray: pip install 'arb-rl[ray]'")
-    from arb.sweeps.ray_cluster import RayCluster
+    from arb.lab.ray_cluster import RayCluster
 
     return RayCluster(address or None, slice_seconds)
 
 
 def _announce(cells: Sequence[Cell], left: Sequence[Cell], out: Path, one_by_one: bool) -> None:
+    from arb.lab.grid import counted
+    from arb.lab.jobs import group_of
     from arb.progress import count
-    from arb.sweeps.grid import counted
-    from arb.sweeps.jobs import group_of
 
     shared = count(len({group_of(cell) for cell in cells}), "pre-training")
     print(f"{count(len(cells), 'run')} ({len(cells) - len(left)} finished), {shared}, in {out}")

@@ -7,7 +7,7 @@ imported when they are used.
 from arb.data.audit import Audit, audit
 from arb.data.columns import Data, Dataset, DataWarning, borders, episode_returns, fingerprint
 from arb.data.load import attributes_of, bundled_names, load, read
-from arb.tasks import TASKS, Reference, Task, find_task, normalised
+from arb.data.tasks import TASKS, Reference, Task, find_task, normalised
 
 __all__ = [
     "TASKS", "Audit", "Data", "DataWarning", "Dataset", "Reference", "Task", "attributes_of", "audit", "borders",

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from arb.buffer.dataset import leaves
-from arb.buffer.episodes import differs
 from arb.data.columns import Data, borders, finish, flat_columns, some_rows, unknown_starts
 from arb.data.load import Source, read_raw
+from arb.data.tasks import task_of
 from arb.data.world import Bounds, World, known_world
 from arb.errors import DataError
-from arb.tasks import task_of
+from arb.replay.dataset import leaves
+from arb.replay.episodes import differs
 
 FAULT, REMARK = "fault", "remark"
 OUTLIER_SPANS = 10.0

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.dataset import Recorded, check_dataset, unwrapped
-from arb.buffer.episodes import episode_ends, jumps
 from arb.errors import DataError
 from arb.files import flattened
+from arb.replay.dataset import Recorded, check_dataset, unwrapped
+from arb.replay.episodes import episode_ends, jumps
 
 Array = NDArray[Any]
 Dataset = dict[str, Any]

@@ -10,10 +10,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from arb.data.contents import first_line
+from arb.data.tasks import Task
 from arb.errors import DataError
 from arb.files import sha256_of
 from arb.progress import progress
-from arb.tasks import Task
 
 BLOCK = 1 << 20
 TIMEOUT_SECONDS = 30

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.dataset import leaves
 from arb.data.columns import Data, borders, episode_returns, fingerprint
-from arb.tasks import Reference, env_reference, normalised, task_of
+from arb.data.tasks import Reference, env_reference, normalised, task_of
+from arb.replay.dataset import leaves
 
 BINS, WIDTH = 12, 40
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)

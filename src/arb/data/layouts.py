@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from arb.buffer.dataset import OPTIONAL, REQUIRED
 from arb.data.contents import Array, Contents
 from arb.errors import DataError, near
+from arb.replay.dataset import OPTIONAL, REQUIRED
 
 KNOWN = (*REQUIRED, *OPTIONAL)
 STATE = ("infos/qpos", "infos/qvel")

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from arb.data.columns import Data, Dataset, DataWarning, finish
 from arb.data.contents import Contents
 from arb.data.layouts import raw_columns
+from arb.data.tasks import SUITE, TASKS, find_task
 from arb.errors import DataError, near
-from arb.tasks import SUITE, TASKS, find_task
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 BUNDLED = Path(__file__).parent / "bundled"
@@ -118,13 +118,13 @@ def _opened(kind: str, path: Path) -> AbstractContextManager[Contents]:
 
 
 def _suite(source: str, make: bool) -> Path:
-    from arb.data.suite import made
+    from arb.suite.datasets import made
 
     return made(source, make)
 
 
 def _ogbench(source: str, make: bool) -> Path:
-    from arb.data.ogbench import ogbench_file
+    from arb.suite.ogbench import ogbench_file
 
     return ogbench_file(source, make)
 

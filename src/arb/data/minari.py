@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from arb.buffer.dataset import single_precision
 from arb.errors import DataError
+from arb.replay.dataset import single_precision
 
 
 def read_minari(name: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -11,12 +11,12 @@ from typing import Any
 
 import gymnasium
 
+from arb.data.tasks import TASKS
 from arb.envs.locomotion import ROBOTS
 from arb.envs.maze import MAZES
 from arb.envs.observations import flat_vector, flattened
 from arb.envs.state import State, restore_state, save_state
 from arb.errors import DataError
-from arb.tasks import TASKS
 
 __all__ = ["State", "flat_vector", "flattened", "make", "register", "restore_state", "save_state"]
 

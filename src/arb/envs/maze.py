@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.tasks import MAZE_LIMITS
+from arb.data.tasks import MAZE_LIMITS
 
 Floats = NDArray[np.float64]
 CELL = 4.0

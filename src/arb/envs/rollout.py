@@ -7,9 +7,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.buffer.replay import ReplayBuffer
 from arb.envs.state import restore_state, save_state
 from arb.errors import DataError
+from arb.replay.buffer import ReplayBuffer
 
 
 class ActionMap:

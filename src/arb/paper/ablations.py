@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from arb.algorithms import agent_label
+from arb.lab.algorithms import agent_label
 from arb.paper import published
 from arb.paper.experiments import HOPPERS
 from arb.paper.tables import about_ours

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from arb.algorithms import agent_label, tuned
-from arb.buffer.onpolicy import EFFECTIVE
+from arb.data.tasks import family_of
+from arb.lab.algorithms import agent_label, tuned
+from arb.lab.strategies import strategy_label
+from arb.replay.arb import EFFECTIVE
 from arb.report import paired
 from arb.report.baseline import comparisons
 from arb.report.cells import MEASURES, PRIMARY, Results
 from arb.report.record import Record
 from arb.report.statistics import CONFIDENCE, Floats
 from arb.report.tables import Table, estimated
-from arb.strategies import strategy_label
-from arb.tasks import family_of
 
 Differences = dict[str, Floats]
 """One array per task; positive where a claim holds."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from arb.data.tasks import PAPER, SUITE
 from arb.errors import DataError, near
-from arb.strategies import PAPER as ALL
-from arb.tasks import PAPER, SUITE
+from arb.lab.strategies import PAPER as ALL
 
 if TYPE_CHECKING:  # importing JAX takes a second, which `arb reproduce --help` need not wait for
-    from arb.sweeps.grid import Cell
+    from arb.lab.grid import Cell
 
 ONE_PER_GROUP = (
     "hopper-random-v2", "walker2d-medium-replay-v2", "halfcheetah-medium-v2", "hopper-medium-expert-v2",
@@ -73,7 +73,7 @@ ROWS_TO_TRY = 2_000
 
 def cells_of(name: str, preset: str, data: str) -> list[Cell]:
     """The runs of an experiment, on D4RL's data or on the sets of the suite that resemble them."""
-    from arb.sweeps.grid import grid
+    from arb.lab.grid import grid
 
     for kind, value, known in (("experiment", name, EXPERIMENTS), ("preset", preset, SEEDS), ("data", data, DATA)):
         if value not in known:

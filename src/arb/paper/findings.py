@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arb.algorithms import agent_label
+from arb.data.tasks import family_of
+from arb.lab.algorithms import agent_label
+from arb.lab.strategies import OURS, STRATEGIES, strategy_label
 from arb.paper.claims import by_default
 from arb.progress import count, counts
 from arb.report import paired
@@ -15,8 +17,6 @@ from arb.report.cells import Results, Seeds
 from arb.report.record import Record
 from arb.report.statistics import CONFIDENCE, ByTask
 from arb.report.tables import Entry, Table, estimated
-from arb.strategies import OURS, STRATEGIES, strategy_label
-from arb.tasks import family_of
 
 SAID: Mapping[str, str] = {
     "better": "it helps on average",

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from arb.algorithms import agent_label
+from arb.lab.algorithms import agent_label
 from arb.paper.findings import Campaign, distinct, plain, quality_of
 from arb.report import paired
 from arb.report.baseline import Comparison, difference_table

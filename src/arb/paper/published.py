@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arb.strategies import PAPER, strategy_label
+from arb.lab.strategies import PAPER, strategy_label
 
 STRATEGIES = {name: strategy_label(name) for name in PAPER}
 """The paper's, in its order and spelling."""
@@ -27,7 +27,7 @@ GROUPS: Mapping[str, str] = {
 }
 """The paper's sets of tasks, with its names for them."""
 TEMPERATURES = {"calql": 5.0, "pex": 0.5, "famo2o": 0.5}
-"""λ of ARB as printed. `arb.algorithms` holds what runs use: also a value for IQL, for which the paper names none."""
+"""λ of ARB as printed. `arb.lab.algorithms` holds what runs use, also for IQL, for which the paper names none."""
 SEEDS = 4
 STEPS = 1_000_000
 """Environment steps online, after as many updates offline."""

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from arb.algorithms import agent_label
 from arb.errors import DataError
+from arb.lab.algorithms import agent_label
+from arb.lab.strategies import strategy_label
 from arb.paper.claims import verdicts
 from arb.paper.findings import (
     Campaign,
@@ -38,7 +39,6 @@ from arb.report.page import write_files
 from arb.report.page_data import told
 from arb.report.record import Record
 from arb.report.runs import ARCHIVE, Records, read_archive
-from arb.strategies import strategy_label
 
 NOTES = "notes.md"
 PREDICTION = "what-the-first-refresh-predicts"

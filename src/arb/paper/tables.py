@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from arb.algorithms import agent_label
+from arb.lab.algorithms import agent_label
 from arb.paper import published
 from arb.paper.published import STRATEGIES
 from arb.progress import counts

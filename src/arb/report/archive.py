@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from arb.data.tasks import normalised
 from arb.errors import DataError
 from arb.files import refuse_file, whole
 from arb.report.lines import to_line
 from arb.report.record import Record
 from arb.report.runs import ARCHIVE, read_archive, read_runs
-from arb.tasks import normalised
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from arb.algorithms import agent_label
+from arb.lab.algorithms import agent_label
+from arb.lab.strategies import strategy_label
 from arb.progress import count
 from arb.report import paired
 from arb.report.cells import MEASURES, PRIMARY, Results, Seeds, gather
@@ -16,7 +17,6 @@ from arb.report.record import Record
 from arb.report.runs import read_runs
 from arb.report.statistics import CONFIDENCE, ByTask, Floats
 from arb.report.tables import Entry, Table, estimated
-from arb.strategies import strategy_label
 
 BASELINES = ("naive", "parallel")
 LEVEL = 1.0 - CONFIDENCE

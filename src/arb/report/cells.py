@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from arb.algorithms import AGENTS
+from arb.lab.algorithms import AGENTS
+from arb.lab.runfolder import result_of
+from arb.lab.strategies import STRATEGIES, strategy_label
 from arb.report import statistics
 from arb.report.record import Record
 from arb.report.runs import Records
 from arb.report.statistics import Floats
-from arb.runfolder import result_of
-from arb.strategies import STRATEGIES, strategy_label
 
 _SHORT = {
     "replay.temperature": "λ",

@@ -7,14 +7,14 @@ from itertools import permutations
 
 import numpy as np
 
-from arb.algorithms import agent_label
+from arb.lab.algorithms import agent_label
+from arb.lab.strategies import OURS
 from arb.progress import counts
 from arb.report import statistics
 from arb.report.baseline import paired_tables
 from arb.report.cells import MEASURES, PRIMARY, Results, Seeds
 from arb.report.statistics import Estimate, Floats
 from arb.report.tables import Entry, Table, estimated, with_best
-from arb.strategies import OURS
 
 
 def entry(values: Floats) -> Entry:

@@ -9,14 +9,14 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from arb.algorithms import agent_label
 from arb.files import whole
+from arb.lab.algorithms import agent_label
+from arb.lab.strategies import STRATEGIES
 from arb.report.cells import Results, Seeds, gather
 from arb.report.comparison import Group
 from arb.report.drawing import PALE, TITLE, plain, short, styles, themed, tidy
 from arb.report.intervals import aggregate_intervals, difference_intervals, improvement_intervals, performance_profile
 from arb.report.runs import read_runs
-from arb.strategies import STRATEGIES
 
 BUFFER, BOUND, EFFECTIVE = "online share of the buffer", "its upper bound", "effective sample size, share of the rows"
 _COLUMNS = 3

@@ -5,14 +5,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from arb.algorithms import agent_label
+from arb.lab.algorithms import agent_label
+from arb.lab.strategies import strategy_label
 from arb.progress import count
 from arb.report import paired, statistics
 from arb.report.baseline import comparisons
 from arb.report.cells import Results
 from arb.report.comparison import Group
 from arb.report.drawing import PALE, TITLE, plain, styles, tidy
-from arb.strategies import strategy_label
 
 
 def aggregate_intervals(results: Results, group: Group) -> Figure:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from arb.data.tasks import normalised
 from arb.errors import DataError
+from arb.lab.runfolder import Curve
 from arb.report.record import Floats, Record, bounded, described, figures, judged, number, tame
 from arb.report.statistics import spaced
-from arb.runfolder import Curve
-from arb.tasks import normalised
 
 FORMAT = 1
 """Of a line in an archive."""

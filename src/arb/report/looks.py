@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arb.algorithms import agent_label
+from arb.lab.algorithms import agent_label
+from arb.lab.strategies import strategy_colour
 from arb.report.cells import Results, Seeds
 from arb.report.statistics import spaced
-from arb.strategies import strategy_colour
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 20

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arb.algorithms import agent_label
+from arb.lab.algorithms import agent_label
+from arb.lab.strategies import FIGURES
 from arb.progress import count
 from arb.report import statistics
 from arb.report.cells import MEASURES, Results, Seeds
@@ -18,7 +19,6 @@ from arb.report.comparison import Group
 from arb.report.looks import looks
 from arb.report.record import Record
 from arb.report.tables import Entry, Table
-from arb.strategies import FIGURES
 
 MOST_POINTS = 150
 """Per line of a diagnostic; a run of the paper has a thousand."""

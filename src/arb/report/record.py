@@ -13,9 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from arb.data.tasks import read_reference
 from arb.errors import DataError
-from arb.runfolder import Curve, RunFolder
-from arb.tasks import read_reference
+from arb.lab.runfolder import Curve, RunFolder
 
 Floats = NDArray[np.float64]
 Status = Literal["done", "unfinished", "failed", "missing"]

@@ -7,9 +7,9 @@ from typing import Any
 
 from arb.errors import DataError
 from arb.files import read_json
+from arb.lab.runfolder import PLAN, RunFolder
 from arb.report.lines import from_line
 from arb.report.record import Record, described, from_folder, tame
-from arb.runfolder import PLAN, RunFolder
 
 MOST_LINE = 2**24
 """Bytes of a line of an archive."""

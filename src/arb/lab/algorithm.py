@@ -1,0 +1,137 @@
+"""Algorithm 1 of the paper, as two generators.
+
+Both yield after every chunk of work, so that whoever drives them can log, evaluate and save in between; both can start
+in the middle. All randomness of a chunk is either in the buffer's and the collector's generators, which their states
+hold, or derived from the step at which the chunk starts.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from arb.agents.learn import ROWS_PER_CALL, NotFiniteError, advantages, learn, on_host, scores
+from arb.envs.rollout import Collector
+from arb.lab.config import Schedule
+from arb.lab.machine import Clock, cores
+from arb.replay.buffer import ReplayBuffer
+from arb.replay.index import Ints
+from arb.replay.scores import Likelihood
+
+Pause = Callable[[], None]
+LONGEST_WARM_UP = 10
+"""A warm-up is at most this part of the online steps, so that a short run learns too."""
+
+
+class Progress(NamedTuple):
+    """Where training stands after a chunk."""
+
+    step: int
+    """Updates while pre-training, environment steps while fine-tuning."""
+    agent: Any
+    metrics: dict[str, float]
+    """Of the updates, as means over the chunk."""
+    replay: dict[str, float]
+    """Of the buffer, and the mean raw return of the episodes that ended; empty while pre-training."""
+
+
+def pretrain(
+    agent: Any,
+    buffer: ReplayBuffer,
+    key: jax.Array,
+    plan: Schedule,
+    done: int = 0,
+    clock: Clock | None = None,
+    pause: Pause = lambda: None,
+) -> Iterator[Progress]:
+    """Phase 1: updates on batches drawn uniformly from the dataset.
+
+    `pause` is called between pieces of the work and may raise; `clock` counts the time of the parts.
+    """
+    clock = clock or Clock()
+    for start in range(done, plan.pretrain, plan.updates):
+        updates = min(plan.updates, plan.pretrain - start)
+        where = (start, "of the run (pretrain phase)")
+        with clock.part("pretrain updates"):
+            agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), where, pause)
+        yield Progress(start + updates, agent, metrics, {})
+
+
+def finetune(
+    agent: Any,
+    buffer: ReplayBuffer,
+    collector: Collector,
+    key: jax.Array,
+    plan: Schedule,
+    likelihood: Likelihood = "standard",
+    precision: Any = None,
+    done: int = 0,
+    clock: Clock | None = None,
+    pause: Pause = lambda: None,
+) -> Iterator[Progress]:
+    """Phase 2: collect with the current policy, refresh the weights, update; the first draw comes after a refresh.
+
+    Where there is a second core, rows that are there already are scored while others are collected.
+    A strategy with a warm-up collects longer before the first update. `likelihood` and `precision` are those of
+    `scores`. `pause` is called between pieces of the work and
+    may raise; `clock` counts the time of the parts.
+    """
+    clock = clock or Clock()
+    warm_up = min(buffer.sampler.warm_up, plan.online // LONGEST_WARM_UP)
+    start = done
+    while start < plan.online:
+        steps = min(max(plan.collect, 0 if start else warm_up), plan.online - start)
+        score = partial(scores, agent, likelihood=likelihood, precision=precision)
+        due = start == 0 or (start + steps) // plan.refresh > start // plan.refresh
+        with buffer.refresh_ahead(score, chunk=ROWS_PER_CALL, background=due and len(cores()) > 1) as refresh:
+            with clock.part("collecting"):
+                returns = collector.collect(on_host(agent.actor), buffer, steps, pause)
+            with clock.part("refresh"):
+                if due:
+                    refresh.finish()
+        with clock.part("refresh"):
+            if buffer.sampler.asks_critics:
+                buffer.sampler.judge(partial(_advantages, agent, buffer), buffer.draws)
+        updates = round(plan.updates * min(steps, plan.collect) / plan.collect)
+        done_before = plan.pretrain + start // plan.collect * plan.updates
+        where = (done_before, f"of the run (online phase, after {start + steps:,} steps)")
+        with clock.part("online updates"):
+            agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), where, pause)
+        collected = {"collected_return": float(np.mean(returns)) if returns else math.nan}
+        start += steps
+        yield Progress(start, agent, metrics, collected | buffer.stats())
+
+
+def _advantages(agent: Any, buffer: ReplayBuffer, rows: Ints) -> NDArray[np.float32]:
+    batch = buffer.take(rows)
+    return advantages(agent, batch.obs, batch.action)
+
+
+def _update(
+    agent: Any, buffer: ReplayBuffer, updates: int, batch: int, key: jax.Array, where: tuple[int, str], pause: Pause
+) -> tuple[Any, dict[str, float]]:
+    """Updates in one compiled call, and the mean of each metric.
+
+    A strategy that learns from its batches draws each after it has learned from the one before. It never looks at the
+    agent, so all batches can be drawn before the first update. `where` is the number of updates before these and the
+    place that errors name.
+    """
+    if updates == 0:
+        return agent, {}
+    before, place = where
+    rows = np.empty((updates, batch), np.int64) if buffer.sampler.learns else buffer.draw((updates, batch))
+    for update in range(updates) if buffer.sampler.learns else ():
+        pause()
+        rows[update] = buffer.draw((batch,))
+        try:
+            buffer.sampler.train(rows[update], buffer.take, buffer.draws)
+        except NotFiniteError as error:  # of the strategy's own network; the agent is sound
+            raise NotFiniteError(error.loss, before + update, agent, place) from None
+    try:
+        return learn(agent, buffer.take(rows), jax.random.fold_in(key, 0), pause=pause)
+    except NotFiniteError as error:
+        raise NotFiniteError(error.loss, before + error.update, error.agent, place) from None

@@ -1,0 +1,257 @@
+"""How likely is a stored action under the current policy? Ready-made scores for the usual policies, in NumPy.
+
+Each `*_log_likelihood` is a pure function of actions and distribution parameters; each `*_score` turns a policy
+(a function from observations to those parameters, returning NumPy, JAX or torch arrays) into the callable that
+`ReplayBuffer.refresh` takes.
+
+Two likelihoods are offered:
+
+* `"standard"`, the default and what the paper's appendix describes: the standard-normal log-density of the z-score,
+  divided by the number of action dimensions. It knows neither log σ nor the tanh Jacobian, so its maximum is
+  -½ln(2π) = -0.919 whatever the policy. For a categorical policy: the log-probability, divided by the number of
+  action dimensions.
+* `"density"`: the true log-density (or log-probability), summed over action dimensions.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arb.errors import DataError, refuse_unknown_word
+from arb.replay.dataset import Array, Obs
+
+Likelihood = Literal["standard", "density"]
+Score = Callable[[Any, Any], Any]
+"""`(obs, action) -> log-likelihood per row`; gets NumPy arrays, may return NumPy, JAX or torch arrays."""
+
+Bounds = tuple[ArrayLike, ArrayLike]
+"""The lowest and the highest action, as numbers or one per dimension."""
+MARGIN = 1e-4
+"""By how much of their range actions may leave their bounds: rounding does so."""
+EDGE = float(np.float32(1.0 - 1e-6))
+"""Actions of a squashed policy are clamped to ±EDGE before atanh: the paper's release does so, in float32."""
+
+_HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
+
+
+def as_numpy(values: Any) -> Array:
+    """A NumPy array from NumPy, JAX or torch values; torch tensors may still carry gradients or live on a device."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    return np.asarray(values)
+
+
+def gaussian_log_likelihood(
+    action: Array, mean: Array, log_std: Array, likelihood: Likelihood = "standard"
+) -> NDArray[np.float64]:
+    """Log-likelihood of actions of shape (..., d) under a diagonal Gaussian.
+
+    >>> gaussian_log_likelihood(np.array([[1.0, 0.0]]), np.zeros((1, 2)), np.zeros(2)).round(4)
+    array([-1.1689])
+    >>> gaussian_log_likelihood(np.array([[1.0, 0.0]]), np.zeros((1, 2)), np.zeros(2), "density").round(4)
+    array([-2.3379])
+    """
+    z = (action - mean) * np.exp(-_width(log_std))
+    normal = -0.5 * np.square(z, dtype=np.float64) - _HALF_LOG_2PI
+    if is_standard(likelihood):
+        return np.asarray(normal.mean(-1))
+    return np.asarray((normal - log_std).sum(-1))
+
+
+def tanh_gaussian_log_likelihood(
+    action: Array,
+    mean: Array,
+    log_std: Array,
+    likelihood: Likelihood = "standard",
+    *,
+    low: ArrayLike = -1.0,
+    high: ArrayLike = 1.0,
+) -> NDArray[np.float64]:
+    """Log-likelihood of actions of shape (..., d) in [low, high] under a tanh-squashed diagonal Gaussian.
+
+    `mean` and `log_std` belong to the Gaussian before squashing. Actions at the boundary are clamped here, once, to
+    `EDGE`, so that every framework's policy gives the same score.
+    """
+    half = (np.asarray(high, np.float64) - np.asarray(low, np.float64)) / 2.0
+    unit = (np.asarray(action, np.float64) - np.asarray(low, np.float64)) / half - 1.0
+    pre_tanh = np.arctanh(np.clip(unit, -EDGE, EDGE))
+    gaussian = gaussian_log_likelihood(pre_tanh, mean, log_std, likelihood)
+    if is_standard(likelihood):
+        return gaussian
+    # log(1 - tanh(u)^2) in a form that keeps its digits where tanh is close to 1.
+    log_slope = 2.0 * (np.log(2.0) - pre_tanh - np.logaddexp(0.0, -2.0 * pre_tanh))
+    return np.asarray(gaussian - (log_slope + np.log(half)).sum(-1))
+
+
+def categorical_log_likelihood(
+    action: Array, logits: Array, likelihood: Likelihood = "standard"
+) -> NDArray[np.float64]:
+    """Log-probability of discrete actions.
+
+    `action` has shape (n,) with `logits` (n, choices), or (n, d) with (n, d, choices) for d independent choices.
+
+    >>> categorical_log_likelihood(np.array([1]), np.log([[0.25, 0.75]])).round(4)
+    array([-0.2877])
+    """
+    if not np.issubdtype(np.asarray(action).dtype, np.integer):
+        raise DataError(f"a categorical policy needs integer actions, got dtype {np.asarray(action).dtype}")
+    logits = np.asarray(logits, np.float64)
+    shifted = logits - logits.max(-1, keepdims=True)
+    log_probability = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    chosen = np.take_along_axis(log_probability, np.asarray(action)[..., None], axis=-1)[..., 0]
+    if chosen.ndim == 1:
+        return chosen
+    return np.asarray(chosen.mean(-1) if is_standard(likelihood) else chosen.sum(-1))
+
+
+def gaussian_score(
+    policy: Callable[[Any], tuple[Any, Any]],
+    likelihood: Likelihood = "standard",
+    *,
+    low: ArrayLike = -np.inf,
+    high: ArrayLike = np.inf,
+) -> Score:
+    """A score from a policy `obs -> (mean, log_std)`; actions are clamped to [low, high] if given."""
+    is_standard(likelihood)
+
+    def score(obs: Obs, action: Array) -> NDArray[np.float64]:
+        action, mean, log_std = _matched(action, policy(obs))
+        return gaussian_log_likelihood(np.clip(action, low, high), mean, log_std, likelihood)
+
+    return score
+
+
+def tanh_gaussian_score(
+    policy: Callable[[Any], tuple[Any, Any]],
+    likelihood: Likelihood = "standard",
+    *,
+    low: ArrayLike | None = None,
+    high: ArrayLike | None = None,
+) -> Score:
+    """A score from a policy `obs -> (mean, log_std)` of the Gaussian before tanh; actions lie in [low, high].
+
+    Without bounds, those of the buffer (`action_bounds`) are taken, and without these -1 and 1. An action outside is
+    refused: its score would be that of the nearest bound, whatever it is.
+    """
+    is_standard(likelihood)
+    if (low is None) != (high is None):
+        raise DataError("tanh_gaussian_score needs both bounds, low and high, or neither")
+    return _TanhGaussianScore(policy, likelihood, None if low is None or high is None else (low, high))
+
+
+@dataclass(frozen=True)
+class _TanhGaussianScore:
+    policy: Callable[[Any], tuple[Any, Any]]
+    likelihood: Likelihood
+    bounds: Bounds | None
+
+    def __call__(self, obs: Obs, action: Array) -> NDArray[np.float64]:
+        action, mean, log_std = _matched(action, self.policy(obs))
+        low, high = (np.asarray(bound, np.float64) for bound in self.bounds or (-1.0, 1.0))
+        if (np.abs(action - (low + high) / 2.0) > (0.5 + MARGIN) * (high - low)).any():
+            raise DataError(
+                f"the actions run from {action.min():g} to {action.max():g}, but the score's bounds are "
+                f"{np.array2string(low, precision=4)} and {np.array2string(high, precision=4)}: pass low= and high= of "
+                "the action space to tanh_gaussian_score, or action_bounds to the buffer"
+            )
+        return tanh_gaussian_log_likelihood(action, mean, log_std, self.likelihood, low=low, high=high)
+
+
+def within(score: Score, bounds: Sequence[Any] | None) -> Score:
+    """A score that takes these bounds if it needs some and was given none."""
+    if isinstance(score, _TanhGaussianScore) and score.bounds is None and bounds is not None:
+        return replace(score, bounds=(bounds[0], bounds[1]))
+    return score
+
+
+def categorical_score(policy: Callable[[Any], Any], likelihood: Likelihood = "standard") -> Score:
+    """A score from a policy `obs -> logits`."""
+    is_standard(likelihood)
+
+    def score(obs: Obs, action: Array) -> NDArray[np.float64]:
+        return categorical_log_likelihood(action, _logits(action, policy(obs)), likelihood)
+
+    return score
+
+
+def is_standard(likelihood: str) -> bool:
+    """Whether it is the standard reading; any word but the two is refused."""
+    refuse_unknown_word("likelihood", likelihood, get_args(Likelihood))
+    return likelihood == "standard"
+
+
+def _matched(action: Array, answer: Any) -> tuple[Array, Array, Array]:
+    """Actions and the policy's mean in one shape, (n, d), and a log_std that fits them.
+
+    NumPy would spread a mean of another shape over all actions, and the mean over the last axis would hide it.
+    """
+    if not isinstance(answer, tuple | list) or len(answer) != 2:
+        raise DataError(
+            f"the policy returned {_described(answer)}, but it must return two arrays, (mean, log_std); of a "
+            "distribution return its mean and the logarithm of its standard deviation"
+        )
+    mean, log_std = (_numbers("mean and log_std", part) for part in answer)
+    if mean.shape != action.shape:
+        raise DataError(
+            f"the policy's mean has shape {mean.shape}, but the actions have shape {action.shape}: "
+            "return one mean for every action"
+        )
+    if action.ndim == 1:
+        action, mean = action[:, None], mean[:, None]
+        log_std = log_std[:, None] if log_std.shape == (len(action),) else log_std
+    if not _spreads(log_std.shape, mean.shape):
+        raise DataError(
+            f"the policy's log_std has shape {log_std.shape}, but the actions have shape {action.shape}: return one "
+            f"number, one for each action dimension, ({mean.shape[-1]},), or one for every action"
+        )
+    return action, mean, log_std
+
+
+def _spreads(shape: tuple[int, ...], over: tuple[int, ...]) -> bool:
+    """Whether an array of one shape, repeated along some axes, has the other."""
+    return len(shape) <= len(over) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(over), strict=False))
+
+
+def _logits(action: Array, answer: Any) -> Array:
+    """The policy's logits, one row of them for every action, with a choice for each."""
+    logits = _numbers("logits", answer)
+    if logits.shape[:-1] != action.shape or logits.ndim == 0:
+        wanted = ", ".join(map(str, (*action.shape, "choices")))
+        raise DataError(
+            f"the policy's logits have shape {logits.shape}, but the actions have shape {action.shape}: "
+            f"the logits must have shape ({wanted})"
+        )
+    if action.dtype.kind in "iu" and action.size and not 0 <= action.min() <= action.max() < logits.shape[-1]:
+        raise DataError(
+            f"the actions run from {action.min()} to {action.max()}, but the policy's logits are for "
+            f"{logits.shape[-1]} choices, 0 to {logits.shape[-1] - 1}"
+        )
+    return logits
+
+
+def _numbers(name: str, answer: Any) -> Array:
+    """An answer of a policy as an array of numbers."""
+    if isinstance(answer, tuple | list) or (values := as_numpy(answer)).dtype == object:
+        raise DataError(f"the policy returned {_described(answer)}, where {name} must be arrays of numbers")
+    return values
+
+
+def _described(answer: Any) -> str:
+    if isinstance(answer, tuple | list):
+        return f"{len(answer)} things"
+    shape = getattr(answer, "shape", None)
+    return type(answer).__name__ if shape is None else f"one array of shape {tuple(shape)}"
+
+
+def _width(log_std: Array) -> Array:
+    """The log width, refused where it is that of a deterministic policy."""
+    if np.isneginf(log_std).any():
+        raise DataError(
+            "this policy is deterministic (a standard deviation of 0): every stored action is infinitely unlikely "
+            "under it, so ARB cannot rank them. Give the score a fixed width, e.g. log_std = log(0.1), the scale of "
+            "your exploration noise."
+        )
+    return log_std

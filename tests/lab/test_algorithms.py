@@ -1,0 +1,100 @@
+"""The paper's tables, value by value."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import asdict
+
+import pytest
+
+from arb.data.tasks import FAMILIES
+from arb.errors import DataError
+from arb.lab.algorithms import AGENTS, agent_row, agent_settings, tuned
+
+DOMAINS = ("locomotion", "antmaze")
+
+
+def both(value):
+    """The same on both domains."""
+    return (value, value)
+
+
+IQL = {
+    "hidden": both((256, 256)),
+    "expectile": (0.7, 0.9),
+    "temperature": (3.0, 10.0),
+    "largest_weight": both(100.0),
+    "discount": both(0.99),
+    "target_rate": both(0.005),
+    "learning_rate": both(3e-4),
+    "policy_decay": both(1_000_000),
+    "actions": both(None),
+    "precision": both("float32"),
+}
+PEX = IQL | {
+    "sharpness": (3.0, 10.0),
+    "greed": both(0.9),
+    "new_policy": both("random"),
+    "policy_actions": both("composite"),
+    "scored": both("new"),
+}
+FAMO2O = IQL | {
+    "temperature": both(3.0),  # b takes its place
+    "policy_decay": both(None),
+    "lowest_balance": (1.0, 8.0),
+    "highest_balance": (5.0, 14.0),
+    "code_size": both(6),
+    "target_entropy": both(-0.5),
+}
+CALQL = {
+    "policy_hidden": both((256,) * 3),
+    "critic_hidden": ((256,) * 3, (256,) * 5),  # the release's; the paper's table has them transposed
+    "discount": both(0.99),
+    "target_rate": both(0.005),
+    "policy_rate": (3e-5, 1e-4),
+    "critic_rate": both(3e-4),
+    "conservatism": (10.0, 5.0),
+    "samples": both(10),
+    "calibrate": both(True),
+    "calibrate_online": both(True),
+    "lagrange": (False, True),
+    "target_gap": both(0.8),  # read only with a multiplier
+    "max_backup": (False, True),
+    "lowest_gap": (None, -200.0),
+    "chunk": both(16),
+    "precision": both("float32"),
+}
+SAC = {
+    "hidden": both((256, 256)),
+    "discount": both(0.99),
+    "target_rate": both(0.005),
+    "learning_rate": both(3e-4),
+    "target_entropy": both(None),
+    "layer_norm": both(True),
+    "precision": both("float32"),
+}
+TABLES = {"iql": (IQL, 0.5), "calql": (CALQL, 5.0), "pex": (PEX, 0.5), "famo2o": (FAMO2O, 0.5), "sac": (SAC, 5.0)}
+"""Settings on locomotion and on AntMaze, and λ of ARB."""
+
+
+@pytest.mark.parametrize("algorithm", TABLES)
+def test_every_value_is_that_of_the_table(algorithm):
+    table, arb_temperature = TABLES[algorithm]
+    for column, domain in enumerate(DOMAINS):
+        assert asdict(agent_settings(algorithm, FAMILIES[domain])) == {name: row[column] for name, row in table.items()}
+        assert tuned(algorithm, FAMILIES[domain]).arb_temperature == arb_temperature
+
+
+def test_there_is_a_preset_for_every_algorithm_on_every_domain():
+    assert all(set(AGENTS[name].tuned) == set(DOMAINS) for name in TABLES)
+
+
+def test_an_unknown_agent_is_refused_with_the_known_ones():
+    with pytest.raises(DataError, match=r"^there is no agent 'IQLL' \(did you mean 'iql'\?\); there are iql, calql"):
+        agent_row("IQLL")
+
+
+def test_importing_the_package_does_not_import_jax():
+    code = "import sys, arb; sys.exit(any(m in sys.modules for m in ('jax', 'torch', 'gymnasium')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,224 @@
+"""An exported policy does what the agent does, with NumPy alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+from arb import DataError
+from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, SACConfig
+from arb.envs.rollout import ActionMap
+from arb.lab.preprocessing import Shaping
+from arb.lab.runfolder import POLICIES, RunFolder
+from arb.policies import export_policy, load_policy
+
+OBS, ACTION = 5, 3
+BOX = gymnasium.spaces.Box(np.array([-2.0, 0.0, -1.0], np.float32), np.array([2.0, 3.0, 5.0], np.float32))
+SHAPING = Shaping(np.arange(OBS, dtype=np.float32), np.linspace(0.5, 3.0, OBS, dtype=np.float32))
+RAW = np.random.default_rng(7).normal(1.0, 3.0, (40, OBS))
+
+
+SMALL = (8, 8)
+AGENTS = {
+    "iql": (IQL, IQLConfig(hidden=SMALL)),
+    "discrete": (IQL, IQLConfig(hidden=SMALL, actions="discrete")),
+    "calql": (CalQL, CalQLConfig(policy_hidden=SMALL, critic_hidden=SMALL)),
+    "pex": (PEX, PEXConfig(hidden=SMALL, greed=0.5)),
+    "famo2o": (FamO2O, FamO2OConfig(hidden=SMALL)),
+    "sac": (SAC, SACConfig(hidden=SMALL)),
+}
+
+
+def actor_of(name: str) -> Any:
+    """An online agent's actor with random numbers everywhere, so that zeros and ones at the start hide no mistake."""
+    kind, config = AGENTS[name]
+    shapes = jax.eval_shape(lambda: kind.create(jax.random.key(0), OBS, ACTION, config).begin_online())
+    rng = np.random.default_rng(3)
+    return jax.tree.map(lambda leaf: rng.normal(0.0, 0.6, leaf.shape).astype(np.float32), shapes.actor)
+
+
+@pytest.fixture(scope="module")
+def actors() -> dict[str, Any]:
+    return {name: actor_of(name) for name in AGENTS}
+
+
+def actions_of(name: str) -> ActionMap:
+    return ActionMap(gymnasium.spaces.Discrete(ACTION) if name == "discrete" else BOX)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("shaping", [SHAPING, Shaping()], ids=["normalised", "raw"])
+def test_the_same_action_as_the_agents(actors, name, shaping, tmp_path):
+    actor, actions = actors[name], actions_of(name)
+    export_policy(actor, shaping, actions, tmp_path)
+    policy = load_policy(tmp_path)
+    ours, theirs = np.random.default_rng(1), np.random.default_rng(1)
+    for obs in (RAW, RAW[0], RAW.reshape(4, 10, OBS)):
+        expected = np.asarray(actor.mode(shaping.observations(obs), theirs))
+        np.testing.assert_array_equal(policy.mode(obs, ours), expected)
+    np.testing.assert_array_equal(
+        policy(RAW, ours), actions.to_env(np.asarray(actor.mode(shaping.observations(RAW), theirs)))
+    )
+    assert ours.bit_generator.state == theirs.bit_generator.state
+
+
+def test_actions_fill_the_range_of_the_environment(actors, tmp_path):
+    export_policy(actors["iql"], Shaping(), actions_of("iql"), tmp_path)
+    action = load_policy(tmp_path)(1e6 * RAW)
+    assert action.dtype == np.float32
+    np.testing.assert_allclose(
+        np.abs(action - [0.0, 1.5, 2.0]), np.broadcast_to([2.0, 1.5, 3.0], action.shape), rtol=1e-6
+    )
+
+
+def test_discrete_actions_are_numbers(actors, tmp_path):
+    export_policy(actors["discrete"], SHAPING, actions_of("discrete"), tmp_path)
+    policy = load_policy(tmp_path)
+    assert policy(RAW).shape == (40,)
+    assert set(policy(RAW).tolist()) <= set(range(ACTION))
+    assert gymnasium.spaces.Discrete(ACTION).contains(policy(RAW[0]))
+
+
+def test_chance_without_a_generator_starts_the_same_every_time(actors, tmp_path):
+    export_policy(actors["pex"], SHAPING, actions_of("pex"), tmp_path)
+    first, second = load_policy(tmp_path), load_policy(tmp_path)
+    np.testing.assert_array_equal(first(RAW), second(RAW))
+    assert not np.array_equal(first(RAW), load_policy(tmp_path)(RAW))  # its generator has moved on
+
+
+def test_needs_numpy_alone(actors, tmp_path):
+    export_policy(actors["pex"], SHAPING, actions_of("pex"), tmp_path)
+    code = f"""
+import sys
+for name in ("jax", "jaxlib", "optax", "gymnasium", "safetensors", "h5py", "matplotlib", "torch"):
+    sys.modules[name] = None  # importing it fails
+from arb.policies import load_policy
+import json, numpy as np
+policy = load_policy({str(tmp_path)!r})
+print(json.dumps(policy(np.array({RAW[:2].tolist()!r}), np.random.default_rng(4)).tolist()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    expected = load_policy(tmp_path)(RAW[:2], np.random.default_rng(4))
+    np.testing.assert_allclose(json.loads(done.stdout), expected, rtol=1e-6)
+
+
+def test_run_folder_policy_folder_and_file_all_load(actors, tmp_path):
+    path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+    assert path == RunFolder(tmp_path).policy()
+    assert [p.name for p in (tmp_path / "policy").iterdir()] == ["policy.npz"]  # nothing unfinished is left
+    for place in (tmp_path, tmp_path / "policy", path, str(tmp_path)):
+        np.testing.assert_array_equal(load_policy(place)(RAW), load_policy(path)(RAW))
+
+
+def test_pretrained_best_and_last_policies_lie_side_by_side(actors, tmp_path):
+    for scale, which in enumerate(POLICIES):
+        actor = jax.tree.map(lambda x, s=scale: s * x, actors["iql"])
+        export_policy(actor, SHAPING, actions_of("iql"), tmp_path, which)
+    assert sorted(p.name for p in (tmp_path / "policy").iterdir()) == ["best.npz", "policy.npz", "pretrained.npz"]
+    np.testing.assert_array_equal(load_policy(tmp_path)(RAW), load_policy(tmp_path, "last")(RAW))
+    actions = [load_policy(place, which)(RAW) for which in POLICIES for place in (tmp_path, tmp_path / "policy")]
+    assert len({action.tobytes() for action in actions}) == 3
+    RunFolder(tmp_path).policy("best").unlink()
+    assert "has no best policy" in refused(tmp_path, "best")
+    assert "no policy 'worst' in a run: choose last, best, pretrained" in refused(tmp_path, "worst")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("iql", "<Policy Gaussian: 5 numbers -> 3 numbers>"),
+        ("discrete", "<Policy Categorical: 5 numbers -> a discrete action>"),
+        ("famo2o", "<Policy PolicyFamily: 5 numbers -> 3 numbers>"),
+    ],
+)
+def test_a_policy_prints_in_one_line(actors, name, line, tmp_path):
+    export_policy(actors[name], SHAPING, actions_of(name), tmp_path)
+    assert repr(load_policy(tmp_path)) == line
+
+
+def refused(place: Path, which: Any = "last") -> str:
+    with pytest.raises(DataError) as problem:
+        load_policy(place, which)
+    assert "\n" not in str(problem.value)
+    return str(problem.value)
+
+
+def test_bad_folders_are_refused_in_one_line(actors, tmp_path):
+    assert "no such folder" in refused(tmp_path / "nowhere")
+    assert "holds no policy" in refused(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    assert "not finished" in refused(tmp_path)
+    path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+    whole = path.read_bytes()
+    for broken in (b"", b"text", whole[: len(whole) // 2], whole.replace(b"Gaussian", b"naissuaG")):
+        path.write_bytes(broken)
+        assert "damaged" in refused(tmp_path)
+
+
+def edited(path: Path, **changed: Any) -> None:
+    """The file with other arrays, or without those that are None."""
+    with np.load(path) as file:
+        arrays = {**file, **changed}
+    np.savez(path, **{name: value for name, value in arrays.items() if value is not None})
+
+
+def test_arrays_that_do_not_fit_are_refused(actors, tmp_path):
+    for change in ({"net.weights.1": None}, {"net.biases.0": np.zeros(3)}, {"half": np.full(3, np.nan)}):
+        path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+        edited(path, **change)
+        assert "damaged" in refused(tmp_path)
+    edited(path, about=np.frombuffer(b'{"format": 1}', np.uint8))
+    assert "format 1" in refused(tmp_path)
+    edited(path, about=np.array([{"a": 1}], dtype=object))  # a pickle, which is never opened
+    assert "damaged" in refused(tmp_path)
+
+
+def test_observations_that_do_not_fit_are_refused(actors, tmp_path):
+    export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+    policy = load_policy(tmp_path)
+    for wrong in (np.zeros(OBS + 1), np.zeros((2, 1)), 0.0):
+        with pytest.raises(DataError, match="observations of 5 numbers"):
+            policy(wrong)
+    with pytest.raises(DataError, match="not finite"):
+        policy(np.full(OBS, np.nan))
+
+
+def test_an_unknown_actor_is_refused(tmp_path):
+    with pytest.raises(DataError, match="cannot be exported"):
+        export_policy(object(), Shaping(), actions_of("iql"), tmp_path)
+
+
+def test_a_file_that_names_other_kinds_or_sizes_is_refused(actors, tmp_path):
+    path = export_policy(actors["famo2o"], SHAPING, actions_of("famo2o"), tmp_path)
+    with np.load(path) as file:
+        about = json.loads(file["about"].tobytes())
+    assert about["actor"]["kind"] == "Family"  # as earlier files have it
+    whole = path.read_bytes()
+    for change in (
+        {"actor": {"kind": "os.system"}},
+        {"actor": about["actor"]["universal"]["net"]},  # a network, which is no policy
+        {"actor": {**about["actor"], "more": 1}},
+        {"actor": {**about["actor"], "code_size": 10**15}},
+        {"actor": "net.weights.0"},
+        {"obs_size": OBS + 6},
+        {"obs_size": -1},
+    ):
+        path.write_bytes(whole)
+        edited(path, about=np.frombuffer(json.dumps(about | change).encode(), np.uint8))
+        assert "damaged" in refused(tmp_path), change
+
+
+def test_a_file_that_unpacks_to_more_than_any_policy_is_refused_unread(actors, tmp_path, monkeypatch):
+    path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+    monkeypatch.setattr("arb.policies.export.LARGEST", path.stat().st_size // 2)
+    monkeypatch.setattr("numpy.load", lambda *_, **__: pytest.fail("read"))
+    assert "damaged" in refused(tmp_path)

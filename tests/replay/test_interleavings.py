@@ -1,0 +1,157 @@
+"""Any order of load, add, refresh, sample, save and restore keeps what the buffer promises."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from arb import Mixed, OnPolicy, ReplayBuffer, Uniform
+from tests.replay.model import Model, Step
+
+GAMMA, TEMPERATURE, CLIP = 0.9, 0.7, (-6.0, 1.0)
+
+SAMPLERS = {
+    "arb": lambda: OnPolicy(TEMPERATURE, clip=CLIP),
+    "naive": Uniform,
+    "parallel": Mixed,
+}
+
+
+def score(obs):
+    return np.sin(np.asarray(obs, np.float64) * 12.9898) * 4.0 - 2.0
+
+
+class Interleavings(RuleBasedStateMachine):
+    """The buffer against a list of steps. Observations are unique numbers, so a batch tells which steps it holds."""
+
+    @initialize(capacity=st.integers(1, 40), name=st.sampled_from(sorted(SAMPLERS)), seed=st.integers(0, 3))
+    def begin(self, capacity, name, seed):
+        self.name, self.seed = name, seed
+        self.buffer = self.new(capacity)
+        self.model = Model(capacity, GAMMA)
+        self.clock = 0.0
+        self.open: dict[int, tuple[int, float]] = {}
+
+    def new(self, capacity):
+        warnings.filterwarnings("ignore", "the buffer is full")
+        return ReplayBuffer(capacity, SAMPLERS[self.name](), gamma=GAMMA, seed=self.seed)
+
+    def tick(self, gap=1.0):
+        self.clock += gap
+        return self.clock
+
+    @rule(
+        lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), ends=st.integers(0, 31), rewards=st.integers(0, 99)
+    )
+    def load(self, lengths, ends, rewards):
+        steps = []
+        for i, length in enumerate(lengths):
+            name, here = self.model.begin(), self.tick(10.0)
+            for t in range(length):
+                there = self.tick()
+                last = t == length - 1
+                steps.append((Step(here, there, (rewards + t) % 7, last and bool(ends >> i & 1), False, name), last))
+                here = there
+            self.model.closed.add(name)
+        if len(steps) > self.buffer.capacity:
+            return
+        kept = [step for step, _ in steps]
+        self.buffer.load({
+            "observations": np.array([[s.obs] for s in kept]),
+            "next_observations": np.array([[s.next_obs] for s in kept]),
+            "actions": np.array([[s.obs / 2] for s in kept]),
+            "rewards": np.array([s.reward for s in kept]),
+            "terminals": np.array([s.terminated for s in kept]),
+            "timeouts": np.array([last and not s.terminated for s, last in steps]),
+        })  # fmt: skip
+        self.model.steps += kept
+
+    @rule(envs=st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True), ends=st.integers(0, 15),
+          cut=st.integers(0, 15), reward=st.integers(-3, 3))  # fmt: skip
+    def add(self, envs, ends, cut, reward):
+        envs = envs[: self.buffer.capacity]
+        steps, truncated = [], []
+        for env in envs:
+            name, here = self.open.get(env) or (self.model.begin(), self.tick(10.0))
+            there = self.tick()
+            steps.append(Step(here, there, reward, bool(ends >> env & 1), True, name))
+            truncated.append(bool(cut >> env & 1))
+            self.open[env] = (name, there)
+        self.buffer.add_batch(
+            np.array([[s.obs] for s in steps]),
+            np.array([[s.obs / 2] for s in steps]),
+            np.array([s.reward for s in steps]),
+            np.array([[s.next_obs] for s in steps]),
+            np.array([s.terminated for s in steps]),
+            np.array(truncated),
+            envs=envs,
+        )
+        for env, step, stop in zip(envs, steps, truncated, strict=True):
+            self.model.steps.append(step)
+            if step.terminated or stop:
+                self.model.closed.add(step.trajectory)
+                del self.open[env]
+
+    @precondition(lambda self: self.model.steps)
+    @rule()
+    def refresh(self):
+        self.buffer.refresh(lambda obs, action: score(obs[:, 0]), chunk=7)
+        if self.name.startswith("arb"):
+            self.model.refresh(score, TEMPERATURE, *CLIP)
+
+    @precondition(lambda self: self.model.steps)
+    @rule(n=st.integers(1, 9))
+    def sample(self, n):
+        rows = self.buffer.draw((2, n))
+        batch = self.buffer.take(rows)
+        index = {step.obs: i for i, step in enumerate(self.model.steps)}
+        living = {step.obs for step in self.model.alive}
+        for place in np.ndindex(2, n):
+            obs = float(batch.obs[place][0])
+            assert obs in living
+            step = self.model.steps[index[obs]]
+            assert batch.next_obs[place] == step.next_obs
+            assert batch.action[place] == np.float32(step.obs / 2)
+            assert batch.reward[place] == step.reward
+            assert batch.discount[place] == (0.0 if step.terminated else 1.0)
+            np.testing.assert_allclose(batch.return_to_go[place], self.model.return_to_go(index[obs]), rtol=1e-5)
+            assert self.buffer.ledger.is_online(rows[place]) == step.online
+
+    @rule()
+    def save_and_restore(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "buffer.npz"
+            self.buffer.save(path)
+            other = self.new(self.buffer.capacity)
+            other.restore(path)
+        if self.model.steps:
+            a, b = (buffer.draw((3, 5)) for buffer in (self.buffer, other))
+            assert (a == b).all()
+        self.buffer = other
+
+    @precondition(lambda self: self.model.steps)
+    @rule(seed=st.integers(0, 9))
+    def batches_are_reproducible_from_the_generator(self, seed):
+        a, b = (self.buffer.sample(8, rng=np.random.default_rng(seed)) for _ in range(2))
+        assert all((x == y).all() for x, y in zip(a, b, strict=True))
+
+    @invariant()
+    def the_distribution_is_the_brute_force_one(self):
+        if not hasattr(self, "model") or not self.model.steps:
+            return
+        p = self.buffer.sampler.probabilities()
+        assert abs(p.sum() - 1.0) < 1e-9
+        if self.name.startswith("arb") and self.model.refreshed:
+            obs = self.buffer.storage.columns["obs"][: len(p), 0]
+            expected = self.model.probability()
+            np.testing.assert_allclose(p, [expected[float(x)] for x in obs], rtol=1e-5)
+
+
+Interleavings.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestInterleavings = Interleavings.TestCase
