@@ -99,8 +99,10 @@ LAYERS = (
     ("replay",),
     ("adapters", "policies", "envs"),
     ("agents", "data"),
-    ("suite", "lab"),
-    ("report", "paper", "testing", "api"),
+    ("suite",),
+    ("lab",),
+    ("report",),
+    ("paper", "testing", "api"),
     ("cli",),
 )
 GROUND = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
