@@ -3,11 +3,10 @@
 - docs/reference/settings.md, from the table of settings;
 - docs/architecture.svg, from the imports in src/arb;
 - the tables in docs/suite.md, from the ladders that ship with the package, and from docs/suite.csv, which
-  `python benchmarks/suite.py docs/suite.csv` writes;
-- the table and the picture in docs/temperature.md, from the archive results/temperature.jsonl;
-- the result in README.md, and what later seeds say in results/notes.md, from the largest archive.
+  `python benchmarks/suite.py docs/suite.csv` writes.
 
-`tests/test_docs.py` compares what is committed with what this script gives.
+`python tools/results/build.py` writes the parts that come from the archives in results/. `tests/test_docs.py` compares
+what is committed with what this script gives.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import ast
 import csv
 import io
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -306,203 +304,6 @@ def suite_page() -> str:
     return filled(page, "scores", reference_table()) if REFERENCE.exists() else page
 
 
-# ---- the study of the temperature ------------------------------------------------------------------------------------
-
-STUDY = ROOT / "results" / "temperature.jsonl"
-SHOWN = "suite:hopper-mixed"
-"""The set of the picture."""
-
-
-def study_table(results: Any) -> str:
-    """One row per strategy: the area on every set, the paired difference to naive replay, and what is replayed."""
-    from arb.report import paired
-    from arb.report.baseline import comparisons
-
-    tasks = sorted(results.tasks("iql"), key=lambda task: [*SUITE_ORDER].index(task.partition("-")[2]))
-    differences = {one.variant: one for one in comparisons(results, "naive")}
-    rows = []
-    for variant in results.variants("iql"):
-        found = [results.cell(task, "iql", variant) for task in tasks]
-        cells = [cell for cell in found if cell and cell.finished]
-        areas = [cell.values("area").mean() if cell in cells else None for cell in found]
-        against = "" if variant not in differences else _interval(paired.t_interval(
-            differences[variant].over(differences[variant].normalised)))  # fmt: skip
-        shares = [_end(cells, figure) for figure in ("replay.effective_share", "replay.online_share")]
-        mean = None if None in areas else sum(areas) / len(areas)
-        rows.append([variant, *("" if area is None else f"{area:.1f}" for area in [*areas, mean]), against, *shares])
-    sets = [task.partition("-")[2] for task in tasks]
-    seeds = sorted({len(cell.runs) for cell in results.cells if cell.finished})
-    few = f"\n\nSeeds per cell: {seeds[0]}" + (f" to {seeds[-1]}." if len(seeds) > 1 else ".")
-    return table(["", *sets, "mean", "minus Naive [95 %]", "ESS, % of rows", "online, % of a batch"], rows) + few
-
-
-SUITE_ORDER = ("random", "mixed", "medium", "medium-expert")
-
-
-def _interval(found: Any) -> str:
-    mean, low, high = found
-    return f"{mean:+.1f}" if low is None else f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
-
-
-def _end(cells: Iterable[Any], figure: str) -> str:
-    """From where to where a replay figure reaches over the sets at the end of fine-tuning, in per cent."""
-    ends = [100 * float(found[1][:, -1].mean()) for cell in cells if (found := cell.metric(figure))]
-    low, high = (f"{end(ends):.0f}" for end in (min, max))
-    return low if low == high else f"{low} to {high}"
-
-
-def study() -> Any:
-    """The runs of the study."""
-    from arb.report.cells import gather
-    from arb.report.runs import read_runs
-
-    return gather(read_runs([STUDY]))
-
-
-def study_pictures() -> dict[Path, str]:
-    """The picture of docs/temperature.md on light and on dark ground; other versions of Matplotlib give other bytes."""
-    from dataclasses import replace
-
-    from arb.report.drawing import drawing, themed
-    from arb.report.figures import scores_and_shares
-
-    found, results = {}, study()
-    three = [cell for cell in results.cells if cell.task == SHOWN and cell.strategy == "arb"]
-    for ground, ending in (("light", ""), ("dark", "-dark")):
-        with themed(ground):
-            figure = scores_and_shares(replace(results, cells=tuple(three)), "Three temperatures on one set")
-            found[DOCS / f"temperature{ending}.svg"] = drawing(figure).decode()
-    return found
-
-
-# ---- the result in the README ----------------------------------------------------------------------------------------
-
-CAMPAIGN = next(p for p in (ROOT / "results" / f"{name}.jsonl" for name in ("locomotion", "temperature")) if p.exists())
-"""The archive whose figure and numbers the README shows."""
-NOTES = ROOT / "results" / "notes.md"
-REPLICATION = CAMPAIGN.with_name("rivals.jsonl")
-
-
-def _compared(archive: Path) -> list[Any]:
-    """What was compared with naive replay by default on all sets of an archive, IQL alone."""
-    from arb.paper.claims import by_default
-    from arb.report.baseline import comparisons
-    from arb.report.cells import gather
-    from arb.report.runs import read_runs
-
-    found = [one for one in comparisons(gather(read_runs([archive])), "naive") if one.agent == "iql"]
-    found = [one for one in found if all(by_default(run) for pairs in one.pairs.values() for run, _ in pairs)]
-    sets = max(len(one.normalised) for one in found)
-    return [one for one in found if len(one.normalised) == sets]
-
-
-def _clauses(found: list[Any]) -> dict[str, str]:
-    """By strategy: the difference to naive replay, and what may be said of it."""
-    from arb.report import paired
-    from arb.report.baseline import verdict
-
-    values = {one.strategy: one.over(one.normalised) for one in found}
-    corrected = paired.holm({name: paired.p_value(some) for name, some in values.items()})
-    told = {}
-    for one in found:
-        says = verdict(values[one.strategy], corrected[one.strategy])
-        mark = f" ({says})" if says in ("better", "worse") else ""
-        told[one.strategy] = f"{one.variant} {_interval(paired.t_interval(values[one.strategy]))}{mark}"
-    return told
-
-
-def headline() -> str:
-    """A figure and a few sentences: what was run, what the differences to naive replay are, and when."""
-    from arb.lab.strategies import OURS
-    from arb.paper.findings import by_recorders
-    from arb.report import paired
-
-    found = _compared(CAMPAIGN)
-    clauses = _clauses(found)
-    ours = [clauses[name] for name in OURS[::-1] if name in clauses]
-    others = [clause for name, clause in clauses.items() if name not in OURS]
-    (auto,) = (one for one in found if one.strategy == "arb_auto")
-    several, single = (_interval(paired.t_interval(auto.over(tasks))) for tasks in by_recorders(auto.normalised))
-    name = f"docs/results/{CAMPAIGN.stem}-iql-differences"
-    source = f'<source media="(prefers-color-scheme: dark)" srcset="{name}-dark.svg">'
-    picture = f'<picture>{source}<img src="{name}.svg" alt="Paired differences to naive replay"></picture>'
-    points = [
-        f"**On average**: {'; '.join(ours)}. ARB auto is this library's variant, ARB the paper's.",
-        f"**Rivals**: {'; '.join(others)}.",
-        *again(),
-        f"**When**: ARB auto gains {several} where several policies recorded the data, {single} where one did, a "
-        "division made after the first seeds. On locomotion, its first refresh [predicts where it gains]"
-        "(docs/results.md#what-the-first-refresh-predicts), with IQL and FamO2O but not with PEX.",
-    ]
-    first = (
-        f"IQL on {len(auto.normalised)} sets of the [suite](docs/suite.md), {_seeds(found)} each, 40,000 updates "
-        "offline and 40,000 steps online, a twenty-fifth of the paper's. Differences to naive replay in points of the "
-        "area under the online curve, with 95 % intervals, marked where they remain after correction for the number of "
-        "comparisons:"
-    )
-    last = "[Results](docs/results.md) has every number, where ARB loses, and what this cannot show."
-    bullets = "\n".join(_filled(f"- {point}", "  ") for point in points)
-    return "\n\n".join([picture, _filled(first), bullets, last])
-
-
-def _seeds(found: list[Any]) -> str:
-    from arb.progress import counts
-
-    return counts((len(pairs) for one in found for pairs in one.pairs.values()), "seed")
-
-
-def _filled(text: str, indent: str = "") -> str:
-    return textwrap.fill(text, 118, break_on_hyphens=False, subsequent_indent=indent)
-
-
-def again() -> list[str]:
-    """The same comparison on data that was recorded anew, with other rivals."""
-    if not REPLICATION.exists():
-        return []
-    found = _compared(REPLICATION)
-    told = "; ".join(_clauses(found).values())
-    return [f"**Again**, on data recorded anew on another processor, {_seeds(found)} each: {told}."]
-
-
-FIRST_SEEDS = 3
-"""Seeds from which the division by recorders was made; later ones test it."""
-
-
-def later_seeds() -> str:
-    """ARB auto minus naive replay by who recorded the data, with seeds that were run after the division was made."""
-    import numpy as np
-
-    from arb.paper.findings import by_recorders
-    from arb.report import paired
-    from arb.report.baseline import comparisons
-    from arb.report.cells import gather
-    from arb.report.runs import read_runs
-
-    results = gather(read_runs([CAMPAIGN]))
-    (auto,) = (one for one in comparisons(results, "naive") if (one.agent, one.strategy) == ("iql", "arb_auto"))
-    later: dict[str, Any] = {}
-    seeds = set()
-    for task, values in auto.differences().items():
-        own = [(run.seed, value) for (run, _), value in zip(auto.pairs[task], values, strict=True)]
-        later[task] = np.array([value for seed, value in own if seed >= FIRST_SEEDS])
-        seeds |= {seed for seed, _ in own if seed >= FIRST_SEEDS}
-    if not seeds:
-        return "They have not been run yet."
-    several, single = ([later[task] for task in tasks if len(later[task])] for tasks in by_recorders(later))
-
-    def told(some: list[Any]) -> str:
-        ahead = sum(values.mean() > 0 for values in some)
-        return f"{_interval(paired.t_interval(some))}, ahead on {ahead} of {len(some)} sets"
-
-    apart = _interval(paired.t_interval(paired.contrast(several, single)))
-    which = f"seed{'s' * (len(seeds) > 1)} {' and '.join(map(str, sorted(seeds)))}"
-    text = (
-        f"With {which} alone, ARB auto minus naive replay in points of area: {told(several)}, where several policies "
-        f"recorded the data; {told(single)}, where one did; the first minus the second {apart}."
-    )
-    return textwrap.fill(text, 118, break_on_hyphens=False)
-
-
 def pages() -> dict[Path, str]:
     """All texts that this script writes."""
     sys.path.insert(0, str(ROOT))
@@ -513,13 +314,10 @@ def pages() -> dict[Path, str]:
         DOCS / "architecture.svg": picture(LAYERS),
         DOCS / "suite.md": suite_page(),
         **({DOCS / "suite-scores.csv": reference_csv()} if REFERENCE.exists() else {}),
-        ROOT / "README.md": filled((ROOT / "README.md").read_text(), "results", headline()),
-        NOTES: filled(NOTES.read_text(), "later seeds", later_seeds()),
-        DOCS / "temperature.md": filled((DOCS / "temperature.md").read_text(), "study", study_table(study())),
     }
 
 
 if __name__ == "__main__":
-    for path, text in {**pages(), **study_pictures()}.items():
+    for path, text in pages().items():
         path.write_text(text)
         print(path.relative_to(ROOT))

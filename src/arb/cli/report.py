@@ -11,7 +11,6 @@ examples:
   arb report runs/a runs/b -o compared
   arb report --pack runs -o results/iql.jsonl    one small file with all runs; add to it with the same command
   arb report results                             the same report, from archives
-  arb report results --page docs/results.md      the results page of this project
 """
 
 
@@ -20,8 +19,6 @@ def main(arguments: list[str]) -> int:
     options = parser().parse_args(arguments)
     if options.pack:
         return _pack(options.runs, options.out or Path(f"{options.runs[0].resolve().name}.jsonl"))
-    if options.page:
-        return _page(options.runs, options.page)
     from arb.report.page import write_report
 
     out = options.out or Path("report")
@@ -29,19 +26,6 @@ def main(arguments: list[str]) -> int:
     print(report.text)
     print(f"page        {report.page}")
     print(f"files       {len(report.files)} in {out}, tables as txt, md, tex and csv, figures as png, svg and pdf")
-    return 0
-
-
-def _page(folders: list[Path], page: Path) -> int:
-    from arb.errors import DataError
-    from arb.paper.results import write_results
-    from arb.progress import count
-
-    if len(folders) > 1:
-        raise DataError("a results page is made from one folder of archives")
-    endings = [path.suffix for path in write_results(folders[0], page)]
-    archives = count(endings.count(".md") - 1, "archive")
-    print(f"{page}; in {page.with_suffix('')} a page for each of {archives}, and {endings.count('.svg')} figures")
     return 0
 
 
@@ -65,6 +49,5 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("-o", "--out", type=Path, help="folder of the report (report), or archive (NAME.jsonl)")
     options.add_argument("--pack", action="store_true", help="write all runs into one archive instead of a report")
-    options.add_argument("--page", type=Path, metavar="FILE.md", help="write a results page from a folder of archives")
     options.add_argument("--title", default="Offline-to-online runs compared", help="title of the page")
     return options

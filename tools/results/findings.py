@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from tools.results.claims import by_default
 
 from arb.data.tasks import family_of
 from arb.lab.algorithms import agent_label
 from arb.lab.strategies import OURS, STRATEGIES, strategy_label
-from arb.paper.claims import by_default
 from arb.progress import count, counts
 from arb.report import paired
 from arb.report.baseline import Comparison, Rows, comparisons, difference_table, verdict

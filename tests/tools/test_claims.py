@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from tools.results.claims import CLAIMS, verdicts
 
-from arb.paper.claims import CLAIMS, verdicts
 from tests.report.records import flat, record, results
 
 BY_NAME = {claim.says: claim for claim in CLAIMS}

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from tools.results.findings import Campaign, distinct, plain, quality_of
 
 from arb.lab.algorithms import agent_label
-from arb.paper.findings import Campaign, distinct, plain, quality_of
 from arb.report import paired
 from arb.report.baseline import Comparison, difference_table
 from arb.report.drawing import PALE, TITLE, tidy

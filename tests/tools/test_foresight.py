@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from tools.results.findings import Campaign
+from tools.results.foresight import LOW, first_share, foresight, picture
 
-from arb.paper.findings import Campaign
-from arb.paper.foresight import LOW, first_share, foresight, picture
 from tests.report.records import flat, results
 
 

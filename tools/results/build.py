@@ -1,10 +1,13 @@
-"""The results pages: from archives to Markdown files and their figures, so that no number is written by hand.
+"""Write this repository's results from the archives in results/: `python tools/results/build.py`.
 
-The main page answers the question; every archive is a campaign of its own, with its own tables on a page below it.
+- docs/results.md, the answer; docs/results/NAME.md, the tables of an archive; their plots;
+- the parts of README.md, results/notes.md and docs/temperature.md that come from archives (`headline.py`).
+
 `notes.md` beside the archives holds what no program can know (commands, how settings were chosen, known deviations) and
 is taken over.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -12,11 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from arb.errors import DataError
-from arb.lab.algorithms import agent_label
-from arb.lab.strategies import strategy_label
-from arb.paper.claims import verdicts
-from arb.paper.findings import (
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tools.results.claims import verdicts
+from tools.results.findings import (
     Campaign,
     again,
     answer,
@@ -28,7 +30,11 @@ from arb.paper.findings import (
     plain,
     temperatures,
 )
-from arb.paper.foresight import foresight, picture
+from tools.results.foresight import foresight, picture
+
+from arb.errors import DataError
+from arb.lab.algorithms import agent_label
+from arb.lab.strategies import strategy_label
 from arb.progress import count
 from arb.report.baseline import paired_tables
 from arb.report.cells import gather
@@ -43,7 +49,11 @@ from arb.report.runs import ARCHIVE, Records, read_archive
 NOTES = "notes.md"
 PREDICTION = "what-the-first-refresh-predicts"
 """File name of a figure."""
-_MADE = "<!-- Made by `arb report results --page docs/results.md` from the archives in results/. Do not edit. -->"
+_MADE = "<!-- Made by `python tools/results/build.py` from the archives in results/. Do not edit. -->"
+EDITION = (
+    "**First edition.** These runs used networks of 128 units and batches of 128, below the size at which IQL works; "
+    "they are being replaced by runs with the published settings."
+)
 _GROUNDS = {"light": ".svg", "dark": "-dark.svg"}
 """How the names of figures end."""
 _SHOWN = {
@@ -93,6 +103,7 @@ def results_page(campaigns: Sequence[Campaign], drawn: Collection[str], notes: s
     first, *shown = pictures(main, agent, drawn, f"{stem}/")
     parts = [
         "# Results",
+        EDITION,
         _MADE,
         "**Question.** Does the Adaptive Replay Buffer help when a policy that was pre-trained offline is fine-tuned "
         "online, and when?",
@@ -231,7 +242,7 @@ def protocol(campaigns: Sequence[Campaign], stem: str) -> str:
         "",
         f"Processor: {told(run.machine.get('cpu') for run in everything)}. Versions: {_versions(everything)}.",
     ]
-    lines += ["`arb report results --page docs/results.md` rebuilds all pages without training."]
+    lines += ["`python tools/results/build.py` rebuilds all pages without training."]
     return "\n".join(lines)
 
 
@@ -263,3 +274,16 @@ def _minutes(runs: Sequence[Record]) -> str:
         if run.minutes is not None:
             found.setdefault(f"{agent_label(run.agent)} with {strategy_label(run.strategy)}", []).append(run.minutes)
     return ", ".join(f"{name} {np.median(values):.1f}" for name, values in sorted(found.items())) or "not recorded"
+
+
+if __name__ == "__main__":
+    from tools.results import headline
+
+    for path, text in headline.pages().items():
+        path.write_text(text)
+    for path, plot in headline.study_plots().items():
+        path.write_bytes(plot)
+    written = write_results(headline.ARCHIVES, headline.ROOT / "docs" / "results.md")
+    print(
+        f"docs/results.md, {count(len(written) - 1, 'file')} below it, README.md, results/notes.md, docs/temperature.md"
+    )

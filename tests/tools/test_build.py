@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tools.results import headline
+from tools.results.build import PREDICTION, write_results
+from tools.results.claims import CLAIMS, verdicts
+from tools.results.findings import Campaign, answer
 
-from arb import cli
 from arb.errors import DataError
-from arb.paper.claims import CLAIMS, verdicts
-from arb.paper.findings import Campaign, answer
-from arb.paper.results import PREDICTION, write_results
 from arb.report.archive import pack
 from arb.report.cells import gather
 from arb.report.runs import read_runs
@@ -61,15 +61,10 @@ def test_the_page_begins_with_question_and_answer_and_has_its_parts(page):
     text = page.read_text()
     assert text.index("**Question.**") < text.index("**Answer.**") < text.index("## Areas and curves")
     heads = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    assert heads == [
-        "Areas and curves", "What the first refresh predicts", "Where ARB loses", "What the temperature does",
-        "The paper's claims", "Protocol", "Commands",
-    ]  # fmt: skip
+    assert {"Where ARB loses", "The paper's claims", "Protocol"} < {*heads}
+    assert heads[-1] == "Commands"  # of the notes
     assert "26 finished runs on 3 tasks in 2 archives" in text
-    assert (
-        "- [`main`](results/main.md): IQL on 2 tasks, 24 runs of 4,000 updates offline and 10,000 steps online" in text
-    )
-    assert "Processor: not recorded. Versions: " in text
+    assert "[`main`](results/main.md): IQL on 2 tasks, 24 runs of 4,000 updates" in text
 
 
 def test_every_archive_has_a_page_with_its_tables_and_where_they_come_from(page):
@@ -77,24 +72,10 @@ def test_every_archive_has_a_page_with_its_tables_and_where_they_come_from(page)
     assert text.startswith("# Archive `main`")
     assert "[Back to the results](../results.md)" in text
     titles = re.findall(r"^\*\*(.*)\*\*$", text, re.MULTILINE)
-    assert titles == [
-        "IQL: paired difference to Naive, all tasks with a normalised score",
-        "IQL: paired difference in area to Naive, task by task",
-        "IQL: paired difference to Parallel, all tasks with a normalised score",
-        "IQL: paired difference in area to Parallel, task by task",
-        "IQL: area under the online curve, normalised score",
-        "IQL: last evaluation, normalised score",
-    ]
-    assert "1 run of 25 failed and are in no table: the loss is not finite." in text
-    assert "- raw data: `results/main.jsonl`, 24 runs" in text
-    assert "- datasets (SHA-256): hopper-medium-expert-v2 0f0f0f0f0f0f, hopper-random-v2 0f0f0f0f0f0f" in text
-
-
-def test_a_note_that_holds_for_several_tables_stands_once(page):
-    text = (page.parent / "results" / "main.md").read_text()
-    assert text.count("In brackets Student's 95% interval") == 1
-    assert text.count("A run minus the run of Naive with the same task") == 1
-    assert text.count("A run minus the run of Parallel with the same task") == 1  # another note
+    assert [any(name in title for title in titles) for name in ("to Naive", "to Parallel", "last eval")] == [True] * 3
+    assert "1 run of 25 failed" in text
+    assert "`results/main.jsonl`, 24 runs" in text
+    assert "hopper-random-v2 0f0f0f0f0f0f" in text
 
 
 def figures_on(page):
@@ -211,21 +192,21 @@ def test_levels_and_bounds_are_compared_run_by_run(tmp_path):
     assert verdict_of(tmp_path, "The upper clipping bound matters") == "contradicted: it has no effect"
 
 
-# ---- the command, and the page of this project ----------------------------------------------------------------------
+# ---- the pages of this project ---------------------------------------------------------------------------------------
 
 
-def test_the_command(archives, tmp_path, capsys):
-    assert cli.main(["report", str(archives), "--page", str(tmp_path / "results.md")]) == 0
-    assert "a page for each of 2 archives, and 12 figures" in capsys.readouterr().out
+def test_a_folder_without_archives_is_refused(tmp_path):
     with pytest.raises(DataError, match="there is no archive"):
         write_results(tmp_path / "nothing", tmp_path / "results.md")
 
 
-@pytest.mark.skipif(not (ROOT / "docs" / "results.md").exists(), reason="there is no results page yet")
+@pytest.mark.slow
 def test_every_number_on_the_committed_page_comes_out_of_the_archives(tmp_path):
     write_results(ROOT / "results", tmp_path / "results.md")
     made, committed = ({path.name for path in (place / "results").iterdir()} for place in (tmp_path, ROOT / "docs"))
     assert made == committed
     for name in ("results.md", *(f"results/{name}" for name in made if name.endswith(".md"))):
-        again = "rebuild it: arb report results --page docs/results.md"
+        again = "rebuild it: python tools/results/build.py"
         assert (tmp_path / name).read_text() == (ROOT / "docs" / name).read_text(), again
+    for path, text in headline.pages().items():
+        assert path.read_text() == text, again
