@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import arb.envs  # noqa: F401 - registers the environment
-from arb.envs.antgoal import AntGoal, egocentric, fallen
-from arb.envs.antmaze import AntMaze
+from arb.envs.antmaze import AntGoal, AntMaze, egocentric, fallen
 from arb.envs.rollout import episode
 
 

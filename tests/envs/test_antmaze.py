@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import arb.envs
 from arb.data import TASKS, normalised
-from arb.envs.antmaze import AntMaze, reached
-from arb.envs.maze import MAZES
+from arb.envs.antmaze import MAZES, AntMaze, reached
 
 GOALS = {"umaze": (0, 8), "medium": (20, 20), "large": (32, 24)}
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import arb.envs
-from arb.envs.maze import CELL, MAZES, Maze
+from arb.envs.antmaze import CELL, MAZES, Maze
 
 Array = NDArray[Any]
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arb.envs import antmaze, locomotion
-from arb.envs.maze import MAZES
-from arb.envs.physics import Inertia, capsule_as_cylinder, combine
+from arb.envs.antmaze import MAZES
+from arb.envs.simulation import Inertia, capsule_as_cylinder, combine
 
 sizes = st.floats(0.01, 1.0)
 

@@ -13,10 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from arb.envs import antmaze
-from arb.envs.antmaze import AntMaze
+from arb.envs.antmaze import AntMaze, Maze
 from arb.envs.locomotion import Locomotion
-from arb.envs.maze import Maze
-from arb.envs.physics import drop_margin, load_spec, restore_capsule_inertia
+from arb.envs.simulation import drop_margin, load_spec, restore_capsule_inertia
 
 Array = NDArray[Any]
 RECORDED = Path(__file__).parent / "recorded"

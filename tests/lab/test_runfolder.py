@@ -53,6 +53,16 @@ def test_success_is_that_of_the_last_evaluation(tmp_path):
     assert folder_of(tmp_path, eval=evaluations(*rows, header=header)).result().success == 0.5
 
 
+def test_an_environment_that_reports_only_success_fails_where_it_reports_nothing(tmp_path):
+    header = "phase,step,episode,return,score,success"
+    rows = ("pretrain,4,0,0,0,", "online,4,0,1,1,1", "online,4,1,0,0,0", "online,8,0,0,0,")
+    curves = folder_of(tmp_path, eval=evaluations(*rows, header=header)).curves()
+    assert [values.tolist() for values in curves["online"].successes] == [[1.0, 0.0], [0.0]]
+    assert [values.tolist() for values in curves["pretrain"].successes] == [[0.0]]
+    silent = folder_of(tmp_path, eval=evaluations("pretrain,4,0,0,0,", "online,4,0,1,1,", header=header))
+    assert silent.result().success is None
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -37,6 +37,7 @@ def test_observations_that_do_not_fit(recorded, space, message):
         (np.full((5, 1), 9.0), BOX, "action 9 in row 0 of the data is outside the bounds of Env, -2 to 2: rescale"),
         (np.zeros((5, 2)), BOX, r"actions of shape \(2,\), Env takes \(1,\)"),
         (np.full(5, 3), DISCRETE, "3 discrete actions: the data must hold one number from 0 to 2"),
+        (np.full(5, 0), gymnasium.spaces.Discrete(3, start=5), "one number from 5 to 7"),
         (np.full(5, -1), DISCRETE, "one number from 0 to 2"),
         (np.full(5, 0.5), DISCRETE, "one number from 0 to 2"),
         (np.eye(3), DISCRETE, "one number from 0 to 2"),
@@ -53,6 +54,8 @@ def test_actions_that_fit():
     column = agent_actions(np.array([[0.0], [2.0]]), "Env", ActionMap(DISCRETE))
     assert column.tolist() == [0, 2]
     assert column.dtype == np.int64
+    from_five = gymnasium.spaces.Discrete(3, start=5)
+    assert agent_actions(np.array([5, 7]), "Env", ActionMap(from_five)).tolist() == [0, 2]
 
 
 @pytest.mark.parametrize(

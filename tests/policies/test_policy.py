@@ -85,6 +85,8 @@ def test_discrete_actions_are_numbers(actors, tmp_path):
     assert policy(RAW).shape == (40,)
     assert set(policy(RAW).tolist()) <= set(range(ACTION))
     assert gymnasium.spaces.Discrete(ACTION).contains(policy(RAW[0]))
+    export_policy(actors["discrete"], SHAPING, ActionMap(gymnasium.spaces.Discrete(ACTION, start=5)), tmp_path)
+    np.testing.assert_array_equal(load_policy(tmp_path)(RAW), policy(RAW) + 5)
 
 
 def test_chance_without_a_generator_starts_the_same_every_time(actors, tmp_path):

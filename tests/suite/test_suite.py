@@ -14,7 +14,7 @@ from arb.cli.data import main
 from arb.data import audit, borders, fingerprint, read
 from arb.data.load import locate
 from arb.data.tasks import SUITE, TASKS, task_of
-from arb.envs.maze import MAZES
+from arb.envs.antmaze import MAZES
 from arb.suite.datasets import RECIPES, made, make, wanted
 from arb.suite.ladders import FRACTIONS, Ladder, Rung, Snapshot, nearest, read_ladder, select, write_ladder
 from arb.suite.mazes import GOALS, RECORDING, Walk, cell_of, record_walks, relabelled, routes, waypoint

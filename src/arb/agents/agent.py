@@ -48,17 +48,17 @@ class Transitions(Protocol):
     """An `arb.Batch` whose arrays are NumPy's or JAX's; observations are one array."""
 
     @property
-    def obs(self) -> Any: ...  # noqa: D102
+    def obs(self) -> Any: ...
     @property
-    def action(self) -> Any: ...  # noqa: D102
+    def action(self) -> Any: ...
     @property
-    def reward(self) -> Any: ...  # noqa: D102
+    def reward(self) -> Any: ...
     @property
-    def next_obs(self) -> Any: ...  # noqa: D102
+    def next_obs(self) -> Any: ...
     @property
-    def discount(self) -> Any: ...  # noqa: D102
+    def discount(self) -> Any: ...
     @property
-    def return_to_go(self) -> Any: ...  # noqa: D102
+    def return_to_go(self) -> Any: ...
 
 
 class Draws:

@@ -116,7 +116,6 @@ def _film(env: str, policy: Policy, seed: int, path: Path) -> None:
 def _library(env: str) -> Any:
     """`arb.envs`, if what it is built on starts."""
     try:
-        import arb.envs.observations
         import arb.envs.rollout
 
         return arb.envs
@@ -131,7 +130,7 @@ def _library(env: str) -> Any:
 def _made(env: str, policy: Policy) -> Any:
     """The environment, if the policy fits its observations."""
     library = _library(env)
-    made = library.observations.flattened(library.make(env))
+    made = library.rollout.flattened(library.make(env))
     shape = made.observation_space.shape
     if shape != (policy.obs_size,):
         raise DataError(

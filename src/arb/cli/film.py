@@ -88,8 +88,7 @@ def film(env: str, act: Callable[[Any], Any], seed: int, path: Path) -> tuple[fl
     # Read when the first picture is drawn, so it is early enough here.
     os.environ["MUJOCO_GL"] = backend
     from arb.envs import make
-    from arb.envs.observations import flattened
-    from arb.envs.rollout import episode
+    from arb.envs.rollout import episode, flattened
 
     pictures: list[Any] = []
     steps = count()

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.envs.physics import drop_margin, load_spec, restore_capsule_inertia
-from arb.envs.simulation import Floats, Simulation
+from arb.envs.simulation import Floats, Simulation, drop_margin, load_spec, restore_capsule_inertia
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Robot:
     camera: dict[str, Any]
 
     def healthy(self, qpos: Floats, qvel: Floats) -> bool:
-        """Whether the episode goes on: upright, high enough, and the simulation has not blown up."""
+        """Whether the episode continues: upright, high enough, and the simulation has not blown up."""
         rest = np.concatenate([qpos[2:], qvel])
         return bool(
             self.height[0] < qpos[1] < self.height[1]
@@ -87,21 +86,11 @@ def _compiled(robot: str) -> Any:
 class Locomotion(Simulation):
     """Run forward: reward is speed, plus a bonus for staying up, minus a cost of control."""
 
-    def __init__(self, robot: str, render_mode: str | None = None, width: int = 480, height: int = 480) -> None:
+    def __init__(self, robot: str, **view: Any) -> None:
         self.robot = ROBOTS[robot]
-        model = build_model(robot)
-        super().__init__(
-            model,
-            self.robot.frame_skip,
-            observation_size=model.nq - 1 + model.nv,
-            render_mode=render_mode,
-            camera=self.robot.camera,
-            width=width,
-            height=height,
-        )
+        super().__init__(build_model(robot), self.robot.frame_skip, camera=self.robot.camera, **view)
 
     def observe(self) -> Floats:
-        """The observation of the present state."""
         return self.robot.observe(self.data.qpos, self.data.qvel)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, dict[str, Any]]:
@@ -117,7 +106,6 @@ class Locomotion(Simulation):
         return self.observe(), {}
 
     def step(self, action: NDArray[Any]) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
-        """Advance one control step."""
         before = self.data.qpos[0]
         applied = self.advance(action)
         speed = (self.data.qpos[0] - before) / self.dt

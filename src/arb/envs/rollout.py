@@ -1,10 +1,11 @@
-"""Policies in environments: the loops that step one, for training, evaluation and recording alike."""
+"""Policies in environments: actions and observations as agents see them, and the loops that step an environment."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete
 from numpy.typing import NDArray
 
 from arb.envs.state import restore_state, save_state
@@ -12,29 +13,75 @@ from arb.errors import DataError
 from arb.replay.buffer import ReplayBuffer
 
 
+# ---- actions and observations ----------------------------------------------------------------------------------------
 class ActionMap:
-    """The box [-1, 1] in which agents act, and the action space of an environment; discrete actions are themselves."""
+    """From the actions of agents to those of an environment, and back.
+
+    Agents act in the box [-1, 1], or choose a number 0, 1, ..., whatever the bounds of the environment's box or the
+    first number of its discrete actions.
+    """
 
     def __init__(self, space: gymnasium.Space[Any]):
-        self.discrete = isinstance(space, gymnasium.spaces.Discrete)
-        if isinstance(space, gymnasium.spaces.Discrete):
-            self.size = int(space.n)
-        elif isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1 and np.isfinite(space.high).all():
-            self.size = int(space.shape[0])
-            self.middle = (space.high + space.low).astype(np.float32) / 2
-            self.half = (space.high - space.low).astype(np.float32) / 2
-        else:
-            raise DataError(f"the agents act in bounded vectors or a Discrete space, not in {space}")
+        self.discrete = isinstance(space, Discrete)
+        if isinstance(space, Discrete):
+            self.size, self.start = int(space.n), int(space.start)
+            return
+        if not isinstance(space, Box) or len(space.shape) != 1 or not np.isfinite([space.low, space.high]).all():
+            raise DataError(f"agents need actions in a bounded vector or a Discrete space, not in {space}")
+        self.size = int(space.shape[0])
+        self.middle = (space.high + space.low).astype(np.float32) / 2
+        self.half = (space.high - space.low).astype(np.float32) / 2
 
     def to_env(self, action: Any) -> Any:
-        """An agent's action as the environment wants it."""
-        return action if self.discrete else self.middle + self.half * action
+        """An agent's action as the environment takes it."""
+        return action + self.start if self.discrete else self.middle + self.half * action
 
     def to_agent(self, action: NDArray[Any]) -> NDArray[Any]:
-        """Recorded actions as the agents see them."""
-        return action if self.discrete else (action - self.middle) / self.half
+        """Recorded actions as agents see them."""
+        return action - self.start if self.discrete else (action - self.middle) / self.half
 
 
+def flat_vector(obs: Any, rows: tuple[int, ...] = ()) -> NDArray[Any]:
+    """The parts of a dict observation as one vector, in the order of their names; `rows` are leading axes to keep.
+
+    Files and environments are flattened by this one rule, which is also `gymnasium.wrappers.FlattenObservation`'s.
+
+    >>> flat_vector({"b": np.zeros((2, 2)), "a": {"y": [3.0], "x": 1.0}}).tolist()
+    [1.0, 3.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    if isinstance(obs, Mapping):
+        return np.concatenate([flat_vector(obs[name], rows) for name in sorted(obs)], -1)
+    return np.asarray(obs).reshape(*rows, -1)
+
+
+class Flattened(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """An environment whose dict observations come as vectors."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        low, high = (flat_vector(_bounds(env.observation_space, side)) for side in ("low", "high"))
+        self.observation_space = Box(low, high, low.shape, np.float32)
+
+    def observation(self, observation: Any) -> Any:
+        return flat_vector(observation).astype(np.float32)
+
+
+def flattened(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """The environment with vectors for observations if it gives dicts of arrays, else the environment itself."""
+    return Flattened(env) if _is_dict_of_boxes(env.observation_space) else env
+
+
+def _is_dict_of_boxes(space: Any) -> bool:
+    return isinstance(space, Dict) and all(isinstance(p, Box) or _is_dict_of_boxes(p) for p in space.spaces.values())
+
+
+def _bounds(space: Any, side: str) -> Any:
+    if isinstance(space, Dict):
+        return {name: _bounds(part, side) for name, part in space.spaces.items()}
+    return np.asarray(getattr(space, side), np.float32)
+
+
+# ---- loops -----------------------------------------------------------------------------------------------------------
 class Step(NamedTuple):
     """One step of an environment."""
 
@@ -58,13 +105,13 @@ def episode(env: gymnasium.Env[Any, Any], act: Callable[[Any], Any], seed: int |
 
 
 class Collector:
-    """An environment in the middle of an episode."""
+    """Steps an environment for training and keeps its place in an episode between calls."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], seed: np.random.SeedSequence):
         reset, act = seed.spawn(2)
         self.env = env
         self.actions = ActionMap(env.action_space)
-        self._chance = np.random.default_rng(act)
+        self._rng = np.random.default_rng(act)
         self._return = 0.0
         self._obs, _ = env.reset(seed=int(reset.generate_state(1)[0]))
 
@@ -78,7 +125,7 @@ class Collector:
         returns = []
         for _ in range(steps):
             pause()
-            action = np.asarray(actor.act(self._obs, self._chance))
+            action = np.asarray(actor.act(self._obs, self._rng))
             obs, reward, terminated, truncated, info = self.env.step(self.actions.to_env(action))
             buffer.add(self._obs, action, float(reward), obs, terminated, truncated)
             self._return += float(info.get("raw_reward", reward))
@@ -93,26 +140,28 @@ class Collector:
         """Everything that decides the steps to come, as JSON can hold it."""
         return {
             "env": save_state(self.env),
-            "chance": self._chance.bit_generator.state,
+            "rng": self._rng.bit_generator.state,
             "obs": np.asarray(self._obs, np.float64).tolist(),
             "return": self._return,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a saved state."""
         restore_state(self.env, state["env"])
-        self._chance.bit_generator.state = state["chance"]
+        self._rng.bit_generator.state = state["rng"]
         self._obs = np.asarray(state["obs"], np.asarray(self._obs).dtype)
         self._return = state["return"]
 
 
 class Played(NamedTuple):
-    """What came of some episodes."""
+    """The results of some episodes."""
 
     returns: NDArray[np.float64]
     """The undiscounted raw return of each."""
     successes: NDArray[np.bool_] | None
-    """Whether the environment called each a success at any step; None where it never says (`info["success"]`)."""
+    """Whether the environment reported success at any step of each (`info["success"]`, or `info["is_success"]`).
+
+    None if it reported neither success nor failure in any of them. Some environments report success only when it
+    happens: once one has, None stands for failures."""
 
 
 def play(
@@ -126,21 +175,21 @@ def play(
     """Play episodes with the evaluation action of a policy.
 
     Up to `width` environments step side by side, so that the policy is asked once for all of them. Episode i starts
-    from a seed of its own, whichever environment plays it; what randomness the policy has comes from one more.
+    from a seed of its own, whichever environment plays it; the randomness of the policy has another.
 
     Args:
         actor: the policy, with `mode(obs, rng)` for a batch of observations.
         make: makes an environment.
-        episodes: how many.
+        episodes: how many to play.
         seed: of all of them.
         width: environments side by side.
         pause: called before every step; what it raises ends the call.
     """
-    *starts, chance = (int(s.generate_state(1)[0]) for s in seed.spawn(episodes + 1))
-    rng = np.random.default_rng(chance)
+    *starts, policy_seed = (int(s.generate_state(1)[0]) for s in seed.spawn(episodes + 1))
+    rng = np.random.default_rng(policy_seed)
     envs = [make() for _ in range(min(width, episodes))]
     actions = ActionMap(envs[0].action_space)
-    returns, successes, told = np.zeros(episodes), np.zeros(episodes, bool), False
+    returns, successes, reported = np.zeros(episodes), np.zeros(episodes, bool), False
     playing = list(range(len(envs)))  # the episode each environment plays
     waiting = list(range(len(envs), episodes))
     obs = [env.reset(seed=starts[i])[0] for i, env in enumerate(envs)]
@@ -152,7 +201,7 @@ def play(
             returns[playing[i]] += float(info.get("raw_reward", reward))
             success = info.get("success", info.get("is_success"))
             if success is not None:
-                told = True
+                reported = True
                 successes[playing[i]] |= bool(np.all(success))
             if terminated or truncated:
                 if waiting:
@@ -162,4 +211,4 @@ def play(
                     envs.pop(i).close()
                     playing.pop(i)
                     obs.pop(i)
-    return Played(returns, successes if told else None)
+    return Played(returns, successes if reported else None)

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
+from numpy.typing import NDArray
 
 from arb.errors import DataError
 
@@ -60,23 +61,21 @@ def restore_state(env: gymnasium.Env[Any, Any], state: State) -> None:
         wrapper._elapsed_steps = steps
 
 
-def _integration_state(inner: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _integration_state(inner: Any) -> NDArray[np.float64]:
     import mujoco
 
-    kind = int(mujoco.mjtState.mjSTATE_INTEGRATION)
-    state = np.empty(mujoco.mj_stateSize(inner.model, kind))
-    mujoco.mj_getState(inner.model, inner.data, state, kind)
+    state = np.empty(mujoco.mj_stateSize(inner.model, mujoco.mjtState.mjSTATE_INTEGRATION))
+    mujoco.mj_getState(inner.model, inner.data, state, mujoco.mjtState.mjSTATE_INTEGRATION)
     return state
 
 
-def _set_integration_state(inner: Any, state: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+def _set_integration_state(inner: Any, state: NDArray[np.float64]) -> None:
     import mujoco
 
-    kind = int(mujoco.mjtState.mjSTATE_INTEGRATION)
-    expected = mujoco.mj_stateSize(inner.model, kind)
+    expected = mujoco.mj_stateSize(inner.model, mujoco.mjtState.mjSTATE_INTEGRATION)
     if state.size != expected:
         raise DataError(f"saved state has {state.size} numbers, this environment {expected}: made from another model?")
-    mujoco.mj_setState(inner.model, inner.data, state, kind)
+    mujoco.mj_setState(inner.model, inner.data, state, mujoco.mjtState.mjSTATE_INTEGRATION)
     # Positions of bodies and contacts follow from the state; the solver's memory, part of it, must not be touched.
     warmstart = inner.data.qacc_warmstart.copy()
     mujoco.mj_forward(inner.model, inner.data)
@@ -102,10 +101,9 @@ def _plain_attributes(inner: Any) -> dict[str, Any]:
 def _encode(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
-        return {"array": value.tolist(), "dtype": str(value.dtype)}
-    if isinstance(value, np.ndarray) and value.dtype.kind in "SU":
-        return {"array": value.astype("U").tolist(), "dtype": str(value.dtype)}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiubSU":
+        plain = value.astype("U") if value.dtype.kind == "S" else value
+        return {"array": plain.tolist(), "dtype": str(value.dtype)}
     if isinstance(value, tuple):
         return {"tuple": [_encode(entry) for entry in value]}
     if isinstance(value, list):

@@ -195,18 +195,18 @@ class RunFolder:
         found: dict[str, dict[int, dict[int, tuple[float, ...]]]] = {}
         told = False
         for place, row in GrowingTable(self.eval_file).rows():
-            told = "success" in row
-            names = ("score", "return", "success") if told else ("score", "return")
+            told = told or bool(row.get("success"))
             phase, step = _phase(row, place), _whole(row, "step", place)
             episodes = found.setdefault(phase, {}).setdefault(step, {})
             episode = _whole(row, "episode", place, default=len(episodes))
             if episode in episodes:
                 raise DataError(f"{place}: episode {episode} of {phase} step {step} is there twice")
-            episodes[episode] = tuple(_finite(row, name, place) for name in names)
+            success = _finite(row, "success", place) if row.get("success") else 0.0  # reported only when it happens
+            episodes[episode] = (_finite(row, "score", place), _finite(row, "return", place), success)
         curves = {}
         for phase, steps in found.items():
             tables = [np.array([steps[step][i] for i in sorted(steps[step])]) for step in sorted(steps)]
-            columns = [tuple(table[:, i] for table in tables) for i in range(3 if told else 2)]
+            columns = [tuple(table[:, i] for table in tables) for i in range(3)]
             curves[phase] = Curve(np.array(sorted(steps), float), columns[0], columns[1], columns[2] if told else None)
         return curves
 

@@ -203,7 +203,7 @@ def vectors(columns: Mapping[str, Any]) -> dict[str, Any]:
 def agent_actions(recorded: NDArray[Any], env: str, actions: ActionMap) -> NDArray[Any]:
     """Recorded actions as the agents see them."""
     if actions.discrete:
-        return _numbers(recorded, env, actions.size)
+        return _numbers(recorded, env, actions)
     if recorded.shape[1:] != (actions.size,):
         raise DataError(f"the data has actions of shape {recorded.shape[1:]}, {env} takes ({actions.size},)")
     scaled = actions.to_agent(recorded)
@@ -217,11 +217,13 @@ def agent_actions(recorded: NDArray[Any], env: str, actions: ActionMap) -> NDArr
     return scaled
 
 
-def _numbers(recorded: NDArray[Any], env: str, choices: int) -> NDArray[Any]:
-    numbers = recorded.reshape(len(recorded), -1)
-    if numbers.shape[1] != 1 or not np.isin(numbers, np.arange(choices)).all():
-        raise DataError(f"{env} has {choices} discrete actions: the data must hold one number from 0 to {choices - 1}")
-    return numbers[:, 0].astype(np.int64)
+def _numbers(recorded: NDArray[Any], env: str, actions: ActionMap) -> NDArray[Any]:
+    numbers, first, last = recorded.reshape(len(recorded), -1), actions.start, actions.start + actions.size - 1
+    if numbers.shape[1] != 1 or not np.isin(numbers, np.arange(first, last + 1)).all():
+        raise DataError(
+            f"{env} has {actions.size} discrete actions: the data must hold one number from {first} to {last}"
+        )
+    return actions.to_agent(numbers[:, 0].astype(np.int64))
 
 
 def _refuse_other_actions(config: Config, env: str, kind: str) -> None:

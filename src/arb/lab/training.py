@@ -159,8 +159,8 @@ class Training:
             actor = on_host(state.agent.actor)
             played = play(actor, self.problem.make_env, episodes, seed, pause=self._pause)
         scores = self.problem.scores(played.returns)
-        columns = {"return": played.returns, "score": scores}
-        if played.successes is not None and "success" in (self.tables["eval"].columns or ("success",)):
+        columns = {"return": played.returns, "score": scores, "success": np.full(episodes, "")}
+        if played.successes is not None:
             columns["success"] = played.successes.astype(int)
         rows = ({name: column[i].item() for name, column in columns.items()} for i in range(episodes))
         place = {"phase": state.phase, "step": state.step}

@@ -44,7 +44,7 @@ class Policy:
     obs_size: int
     """How many numbers an observation has."""
     arrays: Mapping[str, Arrays]
-    """`mean` and `std` of observations, `middle` and `half` width of actions; absent where nothing is scaled."""
+    """`mean` and `std` of observations, `middle`, `half` width of actions, `start` of discrete ones (optional)."""
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     """Used by a stochastic policy (PEX) that is called without a generator."""
 
@@ -54,7 +54,9 @@ class Policy:
         Vectors of float32 inside the action range, or the numbers of discrete actions.
         """
         action = self.mode(obs, rng)
-        return action if self.discrete else self.arrays["middle"] + self.arrays["half"] * action
+        if self.discrete:
+            return action + self.arrays["start"] if "start" in self.arrays else action
+        return self.arrays["middle"] + self.arrays["half"] * action
 
     def mode(self, obs: ArrayLike, rng: np.random.Generator | None = None) -> Arrays:
         """The evaluation action as the agent sees it: in [−1, 1], or a number."""
@@ -104,6 +106,8 @@ def export_policy(actor: Any, scaling: Any, actions: Any, folder: str | Path, wh
         arrays |= {"mean": scaling.mean, "std": scaling.std}
     if not actions.discrete:
         arrays |= {"middle": actions.middle, "half": actions.half}
+    elif actions.start:
+        arrays |= {"start": np.array(actions.start)}
     about = {"format": FORMAT, "obs_size": _obs_size(actor), "actor": described}
     path = RunFolder(folder).policy(which)
     write_npz(path, {"about": np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays})
@@ -165,7 +169,7 @@ def load_policy(folder: str | Path, which: Which = "last") -> Policy:
     return policy
 
 
-_SCALES = ("mean", "std", "middle", "half")
+_SCALES = ("mean", "std", "middle", "half", "start")
 
 
 def _arrays(path: Path) -> dict[str, Arrays]:

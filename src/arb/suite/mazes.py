@@ -13,9 +13,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.envs.antgoal import egocentric
-from arb.envs.antmaze import AntMaze
-from arb.envs.maze import CELL, GOAL_RADIUS, MAZES, Maze
+from arb.envs.antmaze import CELL, GOAL_RADIUS, MAZES, AntMaze, Maze, egocentric
 from arb.suite.recorder import Dataset, Tell, record
 
 Floats = NDArray[np.float64]
