@@ -2,6 +2,8 @@
 
 import contextlib
 import importlib.util
+import itertools
+import json
 import re
 import shlex
 import types
@@ -194,29 +196,36 @@ def test_generated_pages_are_up_to_date():
         assert path.read_text() == text, f"{path.name} is out of date: python tools/pages.py"
 
 
-def test_the_picture_shows_every_room_and_its_imports():
-    from tests.test_package import LAYERS, SOURCE, imported_by, room_of
+def test_the_picture_shows_every_package_above_what_it_may_import():
+    from tests.test_package import LAYERS
 
-    pages = maker()
-    drawn = re.findall(r"<title>(\w+) imports (\w+)</title>", (DOCS / "architecture.svg").read_text())
-    told = {
-        (room_of(path), name.split(".")[1])
-        for path in SOURCE.rglob("*.py")
-        if path != SOURCE / "__init__.py"
-        for name in imported_by(path)
-        if "." in name and name.split(".")[1] != room_of(path)
-    }
-    assert set(drawn) <= told
-    reached = {(a, b) for a, b in told if b in pages.SHARED} | set(drawn)
-    while more := {(a, d) for a, b in reached for c, d in reached if b == c} - reached:
-        reached |= more
-    assert told <= reached  # an arrow that is not drawn follows from others
-    assert {room for rooms in LAYERS for room in rooms} == pages.ROOMS.keys()
+    box = r'<g id="(\w+)"><rect x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"'
+    boxes = re.findall(box, (DOCS / "architecture.svg").read_text())
+    place = {name: tuple(map(int, numbers)) for name, *numbers in boxes}
+    assert sorted(place) == sorted(itertools.chain(*LAYERS))
+    for lower, upper in itertools.pairwise(LAYERS):
+        assert min(place[name][1] for name in lower) >= max(place[name][1] for name in upper)
+    for (x, y, w, h), (x2, y2, w2, h2) in itertools.combinations(place.values(), 2):
+        assert x + w <= x2 or x2 + w2 <= x or y + h <= y2 or y2 + h2 <= y, "two boxes overlap"
 
 
 def test_every_module_on_the_page_of_the_architecture_exists():
     named = re.findall(r"`([\w/]+\.py)`", (DOCS / "architecture.md").read_text())
     assert [name for name in named if not (ROOT / name).exists() and not (ROOT / "src" / "arb" / name).exists()] == []
+
+
+def test_the_constraints_are_the_versions_behind_the_archives():
+    pinned = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    for archive in sorted((ROOT / "results").rglob("*.jsonl")):
+        for found in set(re.findall(r'"versions": ?({.*?})', archive.read_text())):
+            stated = {name: version for name, version in json.loads(found).items() if name not in ("arb-rl", "python")}
+            assert stated == {name: pinned[name] for name in stated}, archive.name
+
+
+def test_the_citation_names_this_version():
+    import arb
+
+    assert f"version: {arb.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_a_page_without_the_place_for_a_table_is_refused():

@@ -1,7 +1,6 @@
 """Write the parts of the documentation that are made from the code: `python tools/pages.py`.
 
 - docs/reference/settings.md, from the table of settings;
-- docs/architecture.svg, from the imports in src/arb;
 - the tables in docs/suite.md, from the ladders that ship with the package, and from docs/suite.csv, which
   `python benchmarks/suite.py docs/suite.csv` writes.
 
@@ -11,16 +10,14 @@ what is committed with what this script gives.
 
 from __future__ import annotations
 
-import ast
 import csv
 import io
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-DOCS, SOURCE = ROOT / "docs", ROOT / "src" / "arb"
+DOCS = ROOT / "docs"
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
@@ -124,101 +121,6 @@ def _type(name: str) -> str:
     return f"`{name}`" if "[" in name else name
 
 
-# ---- the picture of the rooms ----------------------------------------------------------------------------------------
-
-ROOMS: Mapping[str, tuple[int, str]] = {
-    # room: where its centre is from left to right, and what it is
-    "cli": (418, "a module per command"),
-    "api": (664, "arb.run, arb.compare"),
-    "paper": (418, "the paper's experiments"),
-    "sweeps": (418, "grids of runs, Ray"),
-    "runs": (418, "config, Algorithm 1"),
-    "data": (664, "files to episodes"),
-    "report": (90, "run folders to a page"),
-    "agents": (254, "IQL, Cal-QL, PEX, SAC"),
-    "envs": (664, "D4RL's physics"),
-    "adapters": (992, "SB3, TorchRL, d3rlpy"),
-    "testing": (828, "checks for plug-ins"),
-    "strategies": (520, "one row per strategy"),
-    "algorithms": (404, "one row per agent"),
-    "buffer": (664, "replay, NumPy alone"),
-    "tasks": (450, "families and tasks"),
-    "policy": (236, "the exported policy"),
-    "plugins": (664, "my_module:MyAgent"),
-    "progress": (828, "bars on a terminal"),
-    "runfolder": (90, "the files of a run"),
-    "files": (541, "writing and reading"),
-    "errors": (541, "DataError"),
-}
-SHARED = ("errors", "files", "plugins", "progress")
-"""Rooms that serve everything above them; arrows to them would hide the others."""
-WIDTH, BOX, HEIGHT, ROW = 1082, 150, 42, 76
-
-
-def imports() -> dict[str, set[str]]:
-    """Which rooms each room imports, as the code has it."""
-    found: dict[str, set[str]] = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        if room == "__init__":
-            continue
-        here = found.setdefault(room, set())
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            here |= {name.split(".")[1] for name in names if name.startswith("arb.")} - {room}
-    return found
-
-
-def arrows(edges: Mapping[str, set[str]]) -> set[tuple[str, str]]:
-    """The imports that do not follow from others.
-
-    >>> sorted(arrows({"a": {"b", "c"}, "b": {"c"}, "c": set()}))
-    [('a', 'b'), ('b', 'c')]
-    """
-
-    def below(room: str) -> set[str]:
-        return set().union(*({other} | below(other) for other in edges[room]))
-
-    return {
-        (room, other)
-        for room, others in edges.items()
-        for other in others
-        if not any(other in below(between) for between in others - {other})
-    }
-
-
-def picture(layers: Iterable[Iterable[str]]) -> str:
-    """The rooms in their layers, from the ground up, and the arrows between them, as SVG."""
-    levels = [list(rooms) for rooms in layers]
-    y = {room: (len(levels) - 1 - i) * ROW + 12 for i, rooms in enumerate(levels) for room in rooms}
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {len(levels) * ROW - ROW + HEIGHT + 24}" '
-        'font-family="system-ui, sans-serif" text-anchor="middle" role="img">',
-        "<title>The packages of src/arb; an arrow points from a package to one that it imports</title>",
-        '<defs><marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
-        '<path d="M0,0 L8,4 L0,8 z" fill="#5b7083"/></marker></defs>',
-        '<rect width="100%" height="100%" rx="8" fill="#ffffff"/>',
-    ]
-    edges = {room: others - set(SHARED) for room, others in imports().items()}
-    for room, other in sorted(arrows(edges)):
-        top, bottom = y[room] + HEIGHT, y[other] - 1
-        a, b, bend = ROOMS[room][0], ROOMS[other][0], (bottom - top) / 2
-        lines.append(
-            f'<path d="M{a},{top} C{a},{top + bend:.0f} {b},{bottom - bend:.0f} {b},{bottom}" fill="none" '
-            f'stroke="#5b7083" marker-end="url(#head)"><title>{room} imports {other}</title></path>'
-        )
-    for room in y:
-        x, purpose = ROOMS[room]
-        lines += [
-            f'<rect x="{x - BOX // 2}" y="{y[room]}" width="{BOX}" height="{HEIGHT}" rx="6" '
-            f'fill="{"#f3f3f3" if room in SHARED else "#eaf2f8"}" stroke="#0072b2"/>',
-            f'<text x="{x}" y="{y[room] + 18}" font-size="14" font-weight="600" fill="#12202b">{room}</text>',
-            f'<text x="{x}" y="{y[room] + 34}" font-size="11" fill="#3c4f5e">{purpose}</text>',
-        ]
-    return "\n".join([*lines, "</svg>", ""])
-
-
 # ---- the suite -------------------------------------------------------------------------------------------------------
 
 
@@ -306,12 +208,8 @@ def suite_page() -> str:
 
 def pages() -> dict[Path, str]:
     """All texts that this script writes."""
-    sys.path.insert(0, str(ROOT))
-    from tests.test_package import LAYERS
-
     return {
         DOCS / "reference" / "settings.md": settings_page(),
-        DOCS / "architecture.svg": picture(LAYERS),
         DOCS / "suite.md": suite_page(),
         **({DOCS / "suite-scores.csv": reference_csv()} if REFERENCE.exists() else {}),
     }
