@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from arb.errors import DataError
 from arb.replay.arb import OnPolicy
 from arb.replay.buffer import ReplayBuffer
-from arb.replay.episodes import keep_best
+from arb.replay.dataset import Dataset, keep_best
 from arb.replay.samplers import Mixed, Sampler, Uniform
 from arb.replay.scores import categorical_score, gaussian_score, tanh_gaussian_score
 from arb.replay.storage import Batch
@@ -19,8 +19,8 @@ from arb.replay.sumtree import SumTree
 
 __version__ = "0.1.0"
 __all__ = [
-    "Batch", "DataError", "Mixed", "OnPolicy", "ReplayBuffer", "Sampler", "SumTree", "Uniform", "__version__",
-    "categorical_score", "compare", "gaussian_score", "keep_best", "load", "report", "run", "sweep",
+    "Batch", "DataError", "Dataset", "Mixed", "OnPolicy", "ReplayBuffer", "Sampler", "SumTree", "Uniform",
+    "__version__", "categorical_score", "compare", "gaussian_score", "keep_best", "load", "report", "run", "sweep",
     "tanh_gaussian_score",
 ]  # fmt: skip
 

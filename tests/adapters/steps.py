@@ -35,12 +35,14 @@ def dataset(rows: int, episode: int = 10, as_dict: bool = False, bound: float = 
     """Random steps with D4RL's keys, all episodes cut off by a time limit."""
     rng = np.random.default_rng(seed)
     obs = rng.normal(size=(rows, 3)).astype(np.float32)
+    after, ends = np.roll(obs, -1, axis=0), np.arange(rows) % episode == episode - 1
+    after[ends | (np.arange(rows) == rows - 1)] += 1.0
     return {
         "observations": {"position": obs, "goal": obs[:, :1]} if as_dict else obs,
-        "next_observations": {"position": obs + 1, "goal": obs[:, :1] + 1} if as_dict else obs + 1,
+        "next_observations": {"position": after, "goal": after[:, :1]} if as_dict else after,
         "actions": rng.uniform(-bound, bound, (rows, 1)).astype(np.float32),
         "rewards": np.arange(rows, dtype=np.float32),
         "terminals": np.zeros(rows, bool),
-        "timeouts": np.arange(rows) % episode == episode - 1,
+        "timeouts": ends,
         "episode_ids": np.arange(rows) // episode,
     }

@@ -103,7 +103,7 @@ def test_every_strategy(episodes, strategy):
 
 def test_top_n_of_past_episodes():
     past = full_torque(600)
-    kept = dataset(arb.keep_best(150)(past)).episodes
+    kept = dataset(arb.keep_best(150)(past).to_dict()).episodes
     returns = [episode.compute_return() for episode in dataset(past).episodes]
     buffer = create_replay_buffer(1000, arb.Uniform(), episodes=kept, seed=0)
     assert [episode.compute_return() for episode in buffer.episodes] == [max(returns)]

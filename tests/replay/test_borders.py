@@ -3,8 +3,7 @@ import numpy as np
 import pytest
 
 from arb import ReplayBuffer, Uniform
-from arb.replay.dataset import check_dataset
-from arb.replay.episodes import differs, episode_ends
+from arb.replay.dataset import check_dataset, differs, episode_ends
 
 
 def walk(*starts, length=5):
@@ -40,7 +39,7 @@ def test_a_jump_ends_a_trajectory():
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 @pytest.mark.parametrize("at", [0, 1, 2, 8])
 def test_a_jump_is_found_wherever_it_is(at, chunk, monkeypatch):
-    monkeypatch.setattr("arb.replay.episodes._CHUNK", chunk)
+    monkeypatch.setattr("arb.replay.dataset._CHUNK", chunk)
     data = walk(0.0, length=10)
     data["next_observations"] = np.vstack([data["observations"][1:], [[9.0, 9.0]]])
     data["next_observations"][at] += 0.05

@@ -180,12 +180,11 @@ def test_keep_best_takes_whole_trajectories_by_true_return():
     }
     # returns: 2 (2 rows), 9 (1 row), 0 (2 rows), 9 (3 rows); the first two of these to exceed 1 row
     best = keep_best(1)(data)
-    assert best["observations"].ravel().tolist() == [2, 5, 6, 7]
-    assert best["infos/goal"].tolist() == [2, 5, 6, 7]
-    assert best["episode_ids"].tolist() == [1, 3, 3, 3]
-    assert best["metadata"].shape == (3,)
-    assert len(keep_best(4)(data)["rewards"]) == 6  # 4 rows do not exceed 4, so one more trajectory
-    assert len(keep_best(50_000)(data)["rewards"]) == 8
+    assert best.observations.ravel().tolist() == [2, 5, 6, 7]
+    assert best.extras["infos/goal"].tolist() == [2, 5, 6, 7]
+    assert best.lengths.tolist() == [1, 3]
+    assert len(keep_best(4)(data)) == 6  # 4 rows do not exceed 4, so one more trajectory
+    assert len(keep_best(50_000)(data)) == 8
 
 
 def test_keep_best_keeps_trajectories_apart_when_loaded():

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arb.errors import DataError
-from arb.replay.episodes import return_to_go
+from arb.replay.dataset import return_to_go
 
 
 def by_loop(reward, stop, gamma):

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_type_hints
 from arb.errors import DataError, near
 from arb.lab.plugins import is_plug_in, label_of, plug_in
 from arb.replay.arb import EFFECTIVE, Level, OnPolicy
-from arb.replay.episodes import Filter, keep_best
+from arb.replay.dataset import keep_best
 from arb.replay.rivals import Annealed, Recent, Road, WarmStart
 from arb.replay.samplers import Mixed, Sampler, Uniform
 from arb.replay.scores import Likelihood
@@ -58,7 +58,7 @@ class Replay:
     """Top-N: transitions to keep, in whole trajectories."""
 
 
-def _all(_: Any) -> Filter:
+def _all(_: Any) -> Callable[[Any], Any]:
     return lambda dataset: dict(dataset)
 
 
@@ -71,7 +71,7 @@ class Strategy:
     """One line for help texts."""
     sampler: Callable[[Any, int, int, int, int], Sampler]
     """From settings, a seed, the sizes of observations and actions, and the online steps of the run."""
-    filter: Callable[[Any], Filter] = _all
+    filter: Callable[[Any], Callable[[Any], Any]] = _all
     """From settings; a filter sees raw rewards."""
     reads: tuple[str, ...] = ()
     """The settings that change what it does."""
@@ -173,7 +173,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         "Top-N",
         "uniform over online data and the best offline trajectories",
         lambda *_: Uniform(),
-        filter=lambda r: keep_best(r.keep),
+        filter=lambda r: lambda dataset: keep_best(r.keep)(dataset).to_dict(),
         reads=("keep",),
         colour="#cc79a7",
     ),

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from arb.errors import DataError
 from arb.replay.ahead import RefreshAhead
-from arb.replay.dataset import Obs, unwrapped
+from arb.replay.dataset import Dataset, Obs, unwrapped
 from arb.replay.episodes import JUMP, Rule
 from arb.replay.index import Ints
 from arb.replay.intake import Intake
@@ -104,8 +104,8 @@ class ReplayBuffer:
         return self.storage.nbytes + self.ledger.nbytes
 
     # ---- experience in -------------------------------------------------------------------------------------------
-    def load(self, dataset: Mapping[str, Any], *, online: bool = False) -> Loaded:
-        """Append a dataset: a dict of arrays with D4RL's keys, see `arb.replay.dataset.check_dataset`."""
+    def load(self, dataset: Dataset | Mapping[str, Any], *, online: bool = False) -> Loaded:
+        """Append a dataset, or a dict of arrays with D4RL's keys as `Dataset.from_dict` reads them."""
         loaded, self._loaded = load_dataset(dataset, self._intake, self.borders, online, self._loaded)
         return loaded
 

@@ -1,36 +1,435 @@
-"""Past experience as arrays: what a dict with D4RL's keys must look like, checked once at the border."""
+"""Past experience: one row per step, episode after episode, checked once where it enters.
+
+Where one episode ends and the next begins has two rules, because the ARB paper's text and its code differ on data that
+passes through a goal without stopping:
+
+* `"resets"` (default): an episode ends where the environment was reset: at a time limit, at a discontinuity (the next
+  row does not start where this one led, seen only if next observations are given), or at a terminal step, unless the
+  data shows that the episode continued. D4RL's AntMaze flags every step near the goal as terminal and walks on.
+* `"terminals"`: the rule of the paper's release, in which any terminal flag ends an episode as well; AntMaze then has
+  many episodes of a single step.
+
+A column `episode_ids` takes the place of time limits and terminals. A discontinuity ends an episode in any case, so
+next observations that were given are never replaced by those of other rows.
+"""
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.errors import DataError, refuse_non_finite
-
-REQUIRED = ("observations", "actions", "rewards", "terminals")
-OPTIONAL = ("timeouts", "next_observations", "episode_ids")
+from arb.errors import DataError, refuse_non_finite, refuse_unknown_word
+from arb.files import write_npz
 
 Array = NDArray[Any]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.signedinteger[Any]]
 Obs = Array | dict[str, Array]
 """An observation (or a stack of them): one array of any shape and dtype, or a flat dict of arrays."""
 Leaves = dict[str, Array]
 """An observation as a flat dict of arrays; a plain array stands under the empty key."""
+Boundaries = Literal["resets", "terminals"]
+
+REQUIRED = ("observations", "actions", "rewards", "terminals")
+OPTIONAL = ("timeouts", "next_observations", "episode_ids")
+TIMEOUTS = ("timeout", "time_outs", "truncated", "truncateds", "truncation", "truncations")
+"""Other names of the column `timeouts`."""
+
+DISCONTINUITY = 1e-6
+"""Observations further apart than this (Euclidean distance) are not the same; the value of the paper's release."""
+LONG = 10_000
+"""Rows beyond which a dataset that seems to be a single episode has probably lost its ends."""
+
+_CHUNK = 1 << 16
+_HEADER = "dataset.json"
+_FORMAT = "arb dataset 1"
 
 
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Past experience: one row per step, episode after episode.
+
+    Make one with `from_dict`, which checks everything, or from arrays that are known to be sound. Two datasets hold the
+    same experience if their fingerprints are equal.
+
+    >>> data = Dataset.from_dict({"observations": np.zeros((3, 2)), "actions": np.zeros((3, 1)),
+    ...                           "rewards": [1.0, 1.0, 5.0], "terminals": [0, 1, 1]})
+    >>> data
+    Dataset(3 rows, 2 episodes)
+    >>> data.lengths, data.episode_returns
+    (array([2, 1]), array([2., 5.]))
+    """
+
+    observations: Obs
+    """An array (rows, ...) or a dict of arrays; floats are float32."""
+    actions: Array
+    rewards: NDArray[np.float32]
+    terminals: Bools
+    """Whether the task ended at this row; an episode of AntMaze may continue after it."""
+    lengths: NDArray[np.int64]
+    """Rows of each episode, in order."""
+    final_observations: Obs | None = None
+    """Where the last row of each episode led, (episodes, ...); None if that was not recorded."""
+    extras: Mapping[str, Array] = field(default_factory=dict)
+    """Further columns, one row per step."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Where the data comes from, as plain values: its environment, its source, the command that made it."""
+
+    def __post_init__(self) -> None:
+        final = self.final_observations
+        settled = {
+            "observations": unwrapped(leaves(self.observations)),
+            "actions": single_precision(np.asarray(self.actions)),
+            "rewards": np.asarray(self.rewards, np.float32),
+            "terminals": np.asarray(self.terminals, bool),
+            "lengths": np.asarray(self.lengths, np.int64),
+            "final_observations": None if final is None else unwrapped(leaves(final)),
+        }
+        for name, value in settled.items():
+            object.__setattr__(self, name, value)
+        rows, episodes = len(self.rewards), len(self.lengths)
+        for name, column in self._columns().items():
+            if len(column) != rows:
+                raise DataError(f"{name} of the dataset has {len(column)} rows, but there are {rows} rewards")
+        if episodes == 0 or int(np.min(self.lengths)) < 1 or int(np.sum(self.lengths)) != rows:
+            raise DataError(
+                f"episode lengths must be positive and add up to {rows} rows, got {int(self.lengths.sum())}"
+            )
+        if self.final_observations is not None:
+            found = {key: column.shape for key, column in leaves(self.final_observations).items()}
+            if found != {key: (episodes, *column.shape[1:]) for key, column in leaves(self.observations).items()}:
+                raise DataError("final_observations must be one observation per episode, shaped like the others")
+
+    # ---- made of -------------------------------------------------------------------------------------------------
+    @classmethod
+    def from_dict(
+        cls,
+        columns: Mapping[str, Any],
+        *,
+        boundaries: Boundaries = "resets",
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Check a dict of arrays with D4RL's keys and find its episodes, or raise a `DataError` of one line.
+
+        Args:
+            columns: `observations` (an array, or a dict of arrays), `actions`, `rewards` (shape (N,) or (N, 1)) and
+                `terminals` (bool, or 0 and 1 in any dtype). Optional are `timeouts`, `next_observations`, and
+                `episode_ids`, an integer per row that changes where an episode ends. Other columns with one row per
+                step become `extras`; what has no row per step is passed over.
+            boundaries: where episodes end, see `arb.replay.dataset`.
+            provenance: where the data comes from.
+        """
+        checked = check_columns(columns)
+        ends = episode_ends(checked, boundaries)
+        if len(checked) > LONG and checked.episode is None and np.count_nonzero(ends) == 1:
+            warnings.warn(
+                f"the dataset's {len(checked)} rows are taken for a single trajectory, as nothing in it says where "
+                "episodes end: add 'timeouts', 'next_observations' or 'episode_ids' (if these are all equal, they "
+                "confirm it)",
+                stacklevel=2,
+            )
+        return cls.from_columns(checked, ends, provenance)
+
+    @classmethod
+    def from_columns(cls, columns: "Columns", ends: Bools, provenance: Mapping[str, Any] | None = None) -> Self:
+        """The dataset of checked columns whose episodes end in these rows."""
+        last = np.flatnonzero(ends)
+        final = None if columns.next_obs is None else {key: column[last] for key, column in columns.next_obs.items()}
+        return cls(
+            observations=unwrapped(columns.obs),
+            actions=columns.action,
+            rewards=columns.reward,
+            terminals=columns.terminated,
+            lengths=np.diff(last, prepend=-1),
+            final_observations=None if final is None else unwrapped(final),
+            extras=columns.extras,
+            provenance=dict(provenance or {}),
+        )
+
+    @classmethod
+    def concatenate(cls, datasets: Sequence["Dataset"]) -> "Dataset":
+        """One dataset after the other; of their provenance, what all agree on.
+
+        Final observations are known if they are in all of them.
+        """
+        if not datasets:
+            raise DataError("there is no dataset to concatenate")
+        first, *others = datasets
+        for other in others:
+            if other._columns().keys() != first._columns().keys():
+                raise DataError(
+                    f"datasets with other columns cannot be joined: {', '.join(first._columns())} in one, "
+                    f"{', '.join(other._columns())} in another"
+                )
+        every = [dataset._columns() for dataset in datasets]
+        columns = {name: np.concatenate([columns[name] for columns in every]) for name in every[0]}
+        finals = [dataset.final_observations for dataset in datasets]
+        if not any(final is None for final in finals):
+            parts = [leaves(final) for final in finals]
+            columns |= {_key("final", key): np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        common = {
+            name: value
+            for name, value in first.provenance.items()
+            if all(name in other.provenance and other.provenance[name] == value for other in others)
+        }
+        return _from_flat(columns, np.concatenate([dataset.lengths for dataset in datasets]), common)
+
+    # ---- what it says --------------------------------------------------------------------------------------------
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def __repr__(self) -> str:
+        return f"Dataset({len(self):,} rows, {self.num_episodes:,} episode{'s' * (self.num_episodes != 1)})"
+
+    @property
+    def num_episodes(self) -> int:
+        """How many episodes there are."""
+        return len(self.lengths)
+
+    @cached_property
+    def starts(self) -> Ints:
+        """The first row of every episode."""
+        return self.ends - self.lengths + 1
+
+    @cached_property
+    def ends(self) -> Ints:
+        """The last row of every episode."""
+        return np.cumsum(self.lengths, dtype=np.int64) - 1
+
+    @cached_property
+    def episode_ids(self) -> Ints:
+        """The number of every row's episode: 0, 1, 2, ..."""
+        return np.repeat(np.arange(self.num_episodes), self.lengths)
+
+    @cached_property
+    def episode_returns(self) -> NDArray[np.float64]:
+        """The undiscounted sum of the rewards of every episode."""
+        return np.add.reduceat(self.rewards.astype(np.float64), self.starts)
+
+    @property
+    def timeouts(self) -> Bools:
+        """Whether the episode was cut off at this row: its last one, and the task had not ended."""
+        flags = np.zeros(len(self), bool)
+        flags[self.ends] = ~self.terminals[self.ends]
+        return flags
+
+    @property
+    def next_observations(self) -> Obs:
+        """Where every row led: to the next row's observation, at the end of an episode to its final one.
+
+        Without final observations the last row of an episode seems to lead to itself: see `usable`.
+        """
+        final = self.final_observations
+        last = {key: c[self.ends] for key, c in leaves(self.observations).items()} if final is None else leaves(final)
+        after = {key: np.roll(column, -1, axis=0) for key, column in leaves(self.observations).items()}
+        for key, column in after.items():
+            column[self.ends] = last[key]
+        return unwrapped(after)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over everything but the provenance: equal for equal experience, whatever file it came in."""
+        found = hashlib.sha256()
+        for name, column in sorted(self._flat().items()):
+            found.update(f"{name}:{column.dtype.str}{column.shape}".encode())
+            found.update(np.ascontiguousarray(column).data)
+        return found.hexdigest()
+
+    # ---- parts of it ---------------------------------------------------------------------------------------------
+    def select(self, episodes: Ints | Bools | Sequence[int] | slice) -> "Dataset":
+        """Some of the episodes: their numbers, a slice, or a mask with one flag per episode.
+
+        >>> data = Dataset.from_dict({"observations": np.arange(4), "actions": np.zeros(4), "rewards": np.arange(4),
+        ...                           "terminals": [0, 1, 1, 1]})
+        >>> data.select([2, 0]).rewards, data.select(slice(1, None)).lengths
+        (array([3., 0., 1.], dtype=float32), array([1, 1]))
+        """
+        if not isinstance(episodes, slice):
+            episodes = np.asarray(episodes)
+            if episodes.dtype == bool and episodes.shape != (self.num_episodes,):
+                raise DataError(f"a mask needs {self.num_episodes} flags, one per episode, got {episodes.shape}")
+        try:
+            chosen = np.arange(self.num_episodes)[episodes]
+        except IndexError:
+            raise DataError(f"there are {self.num_episodes} episodes, 0 to {self.num_episodes - 1}") from None
+        if len(chosen) == 0:
+            raise DataError("a dataset needs at least one episode, and none was selected")
+        lengths, starts = self.lengths[chosen], self.starts[chosen]
+        if len(chosen) == 1 or (np.diff(chosen) == 1).all():  # side by side: views instead of copies
+            rows: Any = slice(int(starts[0]), int(starts[0] + lengths.sum()))
+        else:
+            rows = np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+        columns = {name: column[rows] for name, column in self._columns().items()}
+        if self.final_observations is not None:
+            columns |= {_key("final", key): c[chosen] for key, c in leaves(self.final_observations).items()}
+        return _from_flat(columns, lengths, self.provenance)
+
+    def episodes(self) -> Iterator["Dataset"]:
+        """Every episode as a dataset of its own; views, not copies."""
+        return (self.select(slice(i, i + 1)) for i in range(self.num_episodes))
+
+    def split_at_terminals(self) -> "Dataset":
+        """The same rows with an episode ending at every terminal, as in the paper's release (`boundaries`)."""
+        ends = self.terminals.copy()
+        ends[self.ends] = True
+        last = np.flatnonzero(ends)
+        final = None
+        if self.final_observations is not None:
+            final = unwrapped({key: column[last] for key, column in leaves(self.next_observations).items()})
+        return replace(self, lengths=np.diff(last, prepend=-1), final_observations=final)
+
+    def usable(self) -> "Dataset":
+        """Without the last rows of cut-off episodes whose final observation was not recorded.
+
+        Such a row cannot be bootstrapped. It is dropped, as D4RL's own loader does; its observation is then the final
+        one of its episode. The result has final observations: those of episodes that ended in a terminal mean nothing.
+        An error is raised if no row is left.
+        """
+        if self.final_observations is not None:
+            return self
+        dropped = self.timeouts
+        lengths = self.lengths - dropped[self.ends]
+        if not lengths.any():
+            raise DataError("no row can be used: every episode is a single step, and where it led was not recorded")
+        rows = slice(None) if not dropped.any() else ~dropped
+        columns = {name: column[rows] for name, column in self._columns().items()}
+        last = self.ends[lengths > 0]
+        columns |= {_key("final", key): c[last] for key, c in leaves(self.observations).items()}
+        return _from_flat(columns, lengths[lengths > 0], self.provenance)
+
+    # ---- other forms ---------------------------------------------------------------------------------------------
+    def to_dict(self) -> dict[str, Any]:
+        """D4RL's keys to arrays, from which `from_dict` makes the same dataset.
+
+        `next_observations` are left out if the final ones were not recorded.
+        """
+        columns: dict[str, Any] = {
+            "observations": self.observations,
+            "actions": self.actions,
+            "rewards": self.rewards,
+            "terminals": self.terminals,
+            "timeouts": self.timeouts,
+            "episode_ids": self.episode_ids,
+            **self.extras,
+        }
+        if self.final_observations is not None:
+            columns["next_observations"] = self.next_observations
+        return columns
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one .npz file."""
+        header = json.dumps({"format": _FORMAT, "provenance": dict(self.provenance)})
+        write_npz(Path(path), {_HEADER: np.frombuffer(header.encode(), np.uint8), **self._flat()})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Dataset":
+        """Read what `save` wrote."""
+        with Path(path).open("rb") as opened:
+            try:
+                with np.load(opened, allow_pickle=False) as file:
+                    columns = {name: file[name] for name in file.files}
+                header = json.loads(columns.pop(_HEADER).tobytes())
+                if header["format"] != _FORMAT:
+                    raise DataError(f"its format is {header['format']}")
+                dataset = _from_flat(columns, columns.pop("lengths"), header["provenance"])
+            except Exception as error:  # a broken archive can make its parsers raise anything
+                raise DataError(f"{path} is not a saved dataset, or is damaged: {error}") from None
+        for name, column in dataset._columns().items():
+            if not name.startswith("extras/"):
+                refuse_non_finite(f"{path}: {name}", column)
+        return dataset
+
+    def _columns(self) -> dict[str, Array]:
+        """Every column with one row per step, by a name of its own."""
+        return {
+            **{_key("observations", key): column for key, column in leaves(self.observations).items()},
+            "actions": self.actions,
+            "rewards": self.rewards,
+            "terminals": self.terminals,
+            **{f"extras/{name}": column for name, column in self.extras.items()},
+        }
+
+    def _flat(self) -> dict[str, Array]:
+        final = {} if self.final_observations is None else leaves(self.final_observations)
+        named = {_key("final", key): column for key, column in final.items()}
+        return {**self._columns(), **named, "lengths": self.lengths}
+
+
+def _key(name: str, key: str) -> str:
+    return f"{name}/{key}" if key else name
+
+
+def _from_flat(columns: Mapping[str, Array], lengths: NDArray[np.int64], provenance: Mapping[str, Any]) -> Dataset:
+    def part(name: str) -> Leaves:
+        return {
+            key.removeprefix(name)[1:]: c for key, c in columns.items() if key == name or key.startswith(name + "/")
+        }
+
+    final = part("final")
+    return Dataset(
+        observations=unwrapped(part("observations")),
+        actions=columns["actions"],
+        rewards=columns["rewards"],
+        terminals=columns["terminals"],
+        lengths=lengths,
+        final_observations=unwrapped(final) if final else None,
+        extras=part("extras"),
+        provenance=dict(provenance),
+    )
+
+
+def as_dataset(data: "Dataset | Mapping[str, Any]", boundaries: Boundaries = "resets") -> Dataset:
+    """A dataset as it is, a dict of columns as one; `"terminals"` splits both at every terminal."""
+    if isinstance(data, Dataset):
+        refuse_unknown_word("boundaries", boundaries, ("resets", "terminals"))
+        return data.split_at_terminals() if boundaries == "terminals" else data
+    return Dataset.from_dict(data, boundaries=boundaries)
+
+
+def keep_best(transitions: int = 50_000) -> Callable[[Dataset | Mapping[str, Any]], Dataset]:
+    """A filter that keeps the episodes with the highest return until they hold more than `transitions` rows (Top-N).
+
+    The return is the plain sum of the rewards as they are in the dataset, so filter before you scale or shift them.
+
+    >>> best = keep_best(1)({"observations": np.zeros((3, 1)), "actions": np.zeros((3, 1)),
+    ...                      "rewards": np.array([1.0, 5.0, 1.0]), "terminals": np.array([1, 0, 1])})
+    >>> best.rewards, best.lengths
+    (array([5., 1.], dtype=float32), array([2]))
+    """
+    if transitions < 1:
+        raise DataError(f"keep_best needs at least 1 transition, got {transitions}")
+
+    def select(dataset: Dataset | Mapping[str, Any]) -> Dataset:
+        dataset = as_dataset(dataset)
+        order = np.argsort(-dataset.episode_returns, kind="stable")
+        before = np.cumsum(dataset.lengths[order]) - dataset.lengths[order]
+        return dataset.select(np.sort(order[before <= transitions]))
+
+    return select
+
+
+# ---- columns before their episodes are known -------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Recorded:
-    """A checked dataset: one row per step, in the order in which the steps were taken."""
+class Columns:
+    """Checked columns of which it is not yet known where episodes end."""
 
     obs: Leaves
     action: Array
     reward: NDArray[np.float32]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_] | None
+    terminated: Bools
+    truncated: Bools | None
     next_obs: Leaves | None
     episode: Array | None
+    extras: Mapping[str, Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -56,59 +455,95 @@ def single_precision(column: Array) -> Array:
         return column.astype(np.float32)
 
 
-def check_dataset(dataset: Mapping[str, Any]) -> Recorded:
-    """Read a dict of arrays with D4RL's keys, or raise a `DataError` that says in one line what is wrong.
-
-    Required are `observations` (an array, or a dict of arrays), `actions`, `rewards` (shape (N,) or (N, 1)) and
-    `terminals` (bool, or 0 and 1 in any dtype). Optional are `timeouts`, `next_observations`, and `episode_ids`, an
-    integer per row that settles where trajectories end. Other keys (`infos/...`) are passed over.
-    """
-    _refuse_missing_keys(dataset)
-    obs = {key: _column("observations", key, value) for key, value in _items(dataset["observations"])}
+def check_columns(columns: Mapping[str, Any]) -> Columns:
+    """Read a dict of arrays with D4RL's keys, see `Dataset.from_dict`."""
+    if not isinstance(columns, Mapping):
+        raise DataError(
+            f"a dataset is a dict of arrays with the keys {', '.join(REQUIRED)}; got {type(columns).__name__}"
+        )
+    _refuse_missing(columns)
+    given = {name: value for name, value in columns.items() if name not in OPTIONAL or value is not None}
+    obs = {key: _column("observations", key, value) for key, value in _items(given["observations"])}
     rows = len(next(iter(obs.values())))
     if rows == 0:
         raise DataError("dataset['observations'] has no rows: there is nothing to load")
 
     def column(name: str) -> Array:
-        values = np.asarray(dataset[name])
-        _refuse_other_length(name, values, rows)
-        return values
+        return _sized(name, np.asarray(given[name]), rows)
 
-    next_obs = None
-    if dataset.get("next_observations") is not None:
-        next_obs = {key: _column("next_observations", key, v) for key, v in _items(dataset["next_observations"])}
-        if {k: v.shape for k, v in next_obs.items()} != {k: v.shape for k, v in obs.items()}:
-            raise DataError("dataset['next_observations'] must have the keys and shapes of dataset['observations']")
     for key, values in obs.items():
-        _refuse_other_length(_named("observations", key), values, rows)
+        _sized(_named("observations", key), values, rows)
+    next_obs = None
+    if "next_observations" in given:
+        after = {key: _column("next_observations", key, v) for key, v in _items(given["next_observations"])}
+        if {k: v.shape for k, v in after.items()} != {k: v.shape for k, v in obs.items()}:
+            raise DataError("dataset['next_observations'] must have the keys and shapes of dataset['observations']")
+        next_obs = {key: cast_like(_key("next_obs", key), value, obs[key]) for key, value in after.items()}
     action = single_precision(column("actions"))
     refuse_non_finite("dataset['actions']", action)
-    given = {name: dataset.get(name) is not None for name in OPTIONAL}
-    return Recorded(
+    terminated = flags("dataset['terminals']", column("terminals"), "row")
+    return Columns(
         obs=obs,
         action=action,
         reward=_rewards(column("rewards")),
-        terminated=flags("dataset['terminals']", column("terminals"), "row"),
-        truncated=flags("dataset['timeouts']", column("timeouts"), "row") if given["timeouts"] else None,
+        terminated=terminated,
+        truncated=_time_limits(given, terminated, rows),
         next_obs=next_obs,
-        episode=_integers("episode_ids", column("episode_ids")) if given["episode_ids"] else None,
+        episode=_integers("episode_ids", column("episode_ids")) if "episode_ids" in given else None,
+        extras=_extras(given, rows),
     )
 
 
-def _refuse_missing_keys(dataset: Mapping[str, Any]) -> None:
-    if not isinstance(dataset, Mapping):
-        raise DataError(
-            f"a dataset is a dict of arrays with the keys {', '.join(REQUIRED)}; got {type(dataset).__name__}"
-        )
-    missing = [name for name in REQUIRED if name not in dataset]
+def _refuse_missing(columns: Mapping[str, Any]) -> None:
+    missing = [name for name in REQUIRED if name not in columns]
     if missing:
-        present = [str(key) for key in dataset]
+        present = [str(key) for key in columns]
         unknown = [key for key in present if key not in REQUIRED + OPTIONAL]
         near = difflib.get_close_matches(missing[0], unknown, n=1)
         hint = f" (rename {near[0]!r}?)" if near else ""
+        if missing[0] == "terminals" and not near and {"done", "dones"} & set(present):
+            hint = " ('dones' may mean it, or also time limits, which belong in 'timeouts')"
         raise DataError(
             f"the dataset has no {missing[0]!r}{hint}; it needs {', '.join(REQUIRED)} and has {', '.join(present)}"
         )
+
+
+def _time_limits(given: Mapping[str, Any], terminated: Bools, rows: int) -> Bools | None:
+    """The column `timeouts` under any of its names, or what `dones` say beyond the terminals."""
+    names = [name for name in ("timeouts", *TIMEOUTS) if given.get(name) is not None]
+    if len(names) > 1:
+        raise DataError(f"dataset['{names[0]}'] and dataset['{names[1]}'] mean the same: give one of them")
+    truncated = None
+    if names:
+        column = _sized(names[0], np.asarray(given[names[0]]), rows)
+        truncated = flags(f"dataset['{names[0]}']", column, "row")
+    for name in ("done", "dones"):
+        if given.get(name) is not None:
+            done = flags(f"dataset['{name}']", _sized(name, np.asarray(given[name]), rows), "row")
+            if (terminated & ~done).any() or (truncated is not None and ((terminated | truncated) != done).any()):
+                raise DataError(
+                    f"dataset['{name}'] contradicts 'terminals' and 'timeouts': leave it out; an episode ends where "
+                    "the task is over ('terminals') or a time limit cuts it off ('timeouts')"
+                )
+            truncated = done & ~terminated if truncated is None else truncated
+    return truncated
+
+
+def _extras(given: Mapping[str, Any], rows: int) -> dict[str, Array]:
+    known = {*REQUIRED, *OPTIONAL, *TIMEOUTS, "done", "dones"}
+    flat: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            near = difflib.get_close_matches(str(name), set(OPTIONAL) - given.keys(), n=1, cutoff=0.85)
+            if near or name in ("next_obs", "next_states"):
+                raise DataError(f"dataset[{name!r}] is not known: rename it {(near or OPTIONAL[1:2])[0]!r}, or drop it")
+            parts = value.items() if isinstance(value, Mapping) else [("", value)]
+            flat |= {_key(str(name), key): np.asarray(part) for key, part in parts if not isinstance(part, Mapping)}
+    return {
+        name: single_precision(column)
+        for name, column in flat.items()
+        if column.ndim and len(column) == rows and not column.dtype.hasobject
+    }
 
 
 def _items(obs: Any) -> list[tuple[str, Any]]:
@@ -132,25 +567,27 @@ def _column(name: str, key: str, values: Any) -> Array:
     return column
 
 
-def _refuse_other_length(name: str, column: Array, rows: int) -> None:
+def _sized(name: str, column: Array, rows: int) -> Array:
     if column.ndim == 0 or len(column) != rows:
         found = "no" if column.ndim == 0 else len(column)
         raise DataError(
             f"dataset['{name}'] has {found} rows but dataset['observations'] has {rows}: "
             "every column needs one row per step"
         )
+    return column
 
 
 def _rewards(column: Array) -> NDArray[np.float32]:
     column = one_per_row("dataset['rewards']", column, "row")
     if column.dtype.kind not in "biuf":
         raise DataError(f"dataset['rewards'] must be numbers, got dtype {column.dtype}")
-    column = column.astype(np.float32, copy=False)
+    with np.errstate(over="ignore"):
+        column = column.astype(np.float32, copy=False)
     refuse_non_finite("dataset['rewards']", column)
     return column
 
 
-def flags(name: str, values: Any, whose: str, hint: str = "") -> NDArray[np.bool_]:
+def flags(name: str, values: Any, whose: str, hint: str = "") -> Bools:
     """Flags as bool; numbers must be 0 and 1, and anything else is a mistake."""
     column = one_per_row(name, np.asarray(values), whose)
     if column.dtype == np.bool_:
@@ -173,3 +610,143 @@ def _integers(name: str, column: Array) -> Array:
     if not np.issubdtype(column.dtype, np.integer) or column.ndim != 1:
         raise DataError(f"dataset['{name}'] must be one integer per row, got {column.dtype} of shape {column.shape}")
     return column
+
+
+def cast_like(name: str, column: Array, held: Array) -> Array:
+    """A column in the dtype of the one that is held; refused if it has another shape or does not fit."""
+    if column.shape[1:] != held.shape[1:]:
+        raise DataError(f"{name} has shape {column.shape[1:]} per step, but the buffer holds {held.shape[1:]}")
+    if column.dtype == held.dtype:
+        return column
+    if not np.can_cast(column.dtype, held.dtype, "same_kind"):
+        raise DataError(f"{name} has dtype {column.dtype}, which does not fit the {held.dtype} that came first")
+    cast = column.astype(held.dtype)
+    if not (np.can_cast(column.dtype, held.dtype, "safe") or np.array_equal(cast, column)):
+        raise DataError(
+            f"{name} has values of dtype {column.dtype} that do not fit the {held.dtype} that came first: convert the "
+            f"data that comes first to {column.dtype}"
+        )
+    return cast
+
+
+# ---- where episodes end ----------------------------------------------------------------------------------------------
+def differs(a: Leaves, b: Leaves, tolerance: float = DISCONTINUITY) -> Bools:
+    """Per row, whether two observations differ: floats by Euclidean distance, anything else at all."""
+    apart = [_leaf_differs(a[key], b[key], tolerance) for key in a]
+    return apart[0] if len(apart) == 1 else np.asarray(np.logical_or.reduce(apart))
+
+
+def episode_ends(data: Columns, boundaries: Boundaries = "resets") -> Bools:
+    """Per row, whether it is the last of its episode."""
+    refuse_unknown_word("boundaries", boundaries, ("resets", "terminals"))
+    ends = discontinuities(data)
+    ends[-1] = True
+    if data.episode is not None:
+        ends[:-1] |= data.episode[1:] != data.episode[:-1]
+    else:
+        if data.truncated is not None:
+            ends |= data.truncated
+        ends |= data.terminated & ~_continues(data, ends)
+    return ends | data.terminated if boundaries == "terminals" else ends
+
+
+def discontinuities(data: Columns) -> Bools:
+    """Per row, whether the next row does not start where this one led to; never, where that is unknown."""
+    found = np.zeros(len(data), bool)
+    if data.next_obs is not None:
+        for start in range(0, len(data) - 1, _CHUNK):
+            stop = min(start + _CHUNK, len(data) - 1)
+            led_to = {key: column[start:stop] for key, column in data.next_obs.items()}
+            begins = {key: column[start + 1 : stop + 1] for key, column in data.obs.items()}
+            found[start:stop] = differs(led_to, begins)
+    return found
+
+
+def _continues(data: Columns, known_ends: Bools) -> Bools:
+    """Per terminal row, whether the data shows that no reset followed.
+
+    A file as recorded (it has `timeouts`) settles it by its next observations: if they are the next row's, the
+    episode continued. Without them, or after D4RL's `qlearning_dataset` has put the following row there in any case,
+    look at the step to the next row: if no coordinate moves further than it does in ordinary steps, it was one.
+    That test is trusted only if it recognises the resets that are known from elsewhere.
+    """
+    terminal = np.flatnonzero(data.terminated[:-1])
+    verdict = np.zeros(len(data), bool)
+    if len(terminal) == 0:
+        return verdict
+    if data.next_obs is not None and data.truncated is not None:
+        verdict[terminal] = ~known_ends[terminal]
+        return verdict
+    known = np.flatnonzero(known_ends[:-1])
+    ordinary = np.flatnonzero(~known_ends[:-1] & ~data.terminated[:-1])
+    floats = [column for column in data.obs.values() if column.dtype.kind == "f"]
+    if len(known) == 0 or len(ordinary) == 0 or len(floats) < len(data.obs):
+        return verdict
+    usual = [_step(column, ordinary).max(0) for column in floats]
+
+    def looks_ordinary(rows: NDArray[np.intp]) -> Bools:
+        calm = [(_step(column, rows) <= limit).all(1) for column, limit in zip(floats, usual, strict=True)]
+        return np.asarray(np.logical_and.reduce(calm))
+
+    if looks_ordinary(known).mean() < 0.1:
+        verdict[terminal] = looks_ordinary(terminal)
+    return verdict
+
+
+def _step(column: Array, rows: NDArray[np.intp]) -> Array:
+    return np.asarray(np.abs(column[rows + 1] - column[rows]).reshape(len(rows), -1))
+
+
+def _leaf_differs(a: Array, b: Array, tolerance: float) -> Bools:
+    a, b = a.reshape(len(a), -1), b.reshape(len(b), -1)
+    if a.dtype.kind != "f":
+        return np.asarray((a != b).any(1))
+    if np.count_nonzero(a != b) == 0:  # the usual case, and quicker than distances
+        return np.zeros(len(a), bool)
+    with np.errstate(over="ignore"):
+        gap = a - b
+        return np.asarray(np.einsum("ij,ij->i", gap, gap) > tolerance**2)
+
+
+# ---- what they return ------------------------------------------------------------------------------------------------
+def return_to_go(
+    reward: Array, stop: Bools, gamma: float, *, failure_reward: float | None = None
+) -> NDArray[np.float64]:
+    """Discounted sum of rewards from each step to the end of its episode.
+
+    `stop[i]` says that nothing after row i counts for it: the task ended there, or the episode was cut off. A cut-off
+    episode is not bootstrapped: its return is what was seen.
+
+    `failure_reward` is for tasks with sparse rewards, where an episode that was cut off would look better than it is
+    because it was short: an episode in which *every* reward has that value is taken to fail forever, so its return is
+    failure_reward / (1 - gamma) (the rule of Cal-QL's authors).
+
+    The recursion G[i] = r[i] + gamma * G[i + 1] is composed with itself over distances 1, 2, 4, ..., so a million rows
+    cost about ten passes instead of a loop.
+
+    >>> return_to_go(np.array([1.0, 1.0, 1.0, 5.0]), np.array([False, False, True, True]), gamma=0.5)
+    array([1.75, 1.5 , 1.  , 5.  ])
+    """
+    total = np.asarray(reward, np.float64).copy()
+    factor = np.where(stop, 0.0, gamma)
+    factor[-1:] = 0.0
+    distance = 1
+    while distance < len(total) and factor.any():
+        total[:-distance] += factor[:-distance] * total[distance:]
+        factor[:-distance] *= factor[distance:]
+        distance *= 2
+    if failure_reward is not None:
+        if gamma >= 1.0:
+            raise DataError("failure_reward needs gamma < 1: failing forever has no finite return otherwise")
+        episode = np.concatenate([[0], np.cumsum(stop[:-1])]) if len(total) else np.zeros(0, np.int64)
+        succeeded = np.bincount(episode, weights=np.asarray(reward) != failure_reward) > 0
+        total[~succeeded[episode]] = failure_reward / (1.0 - gamma)
+    return total
+
+
+Recorded = Columns
+
+
+def check_dataset(dataset: Dataset | Mapping[str, Any]) -> Columns:
+    """The columns of a dataset, for those who do not yet take a `Dataset`."""
+    return check_columns(dataset.to_dict() if isinstance(dataset, Dataset) else dataset)

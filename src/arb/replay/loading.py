@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arb.errors import DataError
-from arb.replay.dataset import check_dataset
-from arb.replay.episodes import Rule, Trajectories, usable_trajectories
+from arb.replay.dataset import Boundaries, Dataset, as_dataset, leaves, return_to_go
 from arb.replay.intake import Intake
 
 
@@ -22,35 +21,37 @@ class Loaded(NamedTuple):
 
 
 def load_dataset(
-    dataset: Mapping[str, Any], intake: Intake, borders: Rule, online: bool, before: str
+    dataset: Dataset | Mapping[str, Any], intake: Intake, boundaries: Boundaries, online: bool, before: str
 ) -> tuple[Loaded, str]:
     """Append a dataset to the rows and columns of an intake; `before` and the new name are those of what was loaded."""
-    data, capacity = check_dataset(dataset), intake.rows.ledger.capacity
-    past = usable_trajectories(data, borders, intake.gamma, intake.failure_reward)
-    rows = int(past.lengths.sum())
+    data, capacity = as_dataset(dataset, boundaries), intake.rows.ledger.capacity
+    known = data.final_observations is not None
+    unusable = np.zeros(len(data), bool) if known else data.timeouts
+    lengths = data.lengths - unusable[data.ends]
+    last = data.ends[lengths > 0]
+    lengths = lengths[lengths > 0]
+    obs = leaves(data.observations)
+    final = leaves(data.final_observations) if known else {key: column[last] for key, column in obs.items()}
+    rows = int(lengths.sum())
     if rows > capacity:
         raise DataError(
             f"the dataset has {rows} rows but the buffer a capacity of {capacity}: make the buffer larger "
             "(offline rows plus online steps keeps everything), or load less"
         )
-    intake.refuse_out_of_bounds("dataset['actions']", data.action)
+    intake.refuse_out_of_bounds("dataset['actions']", data.actions)
+    stop = data.terminals.copy()
+    stop[data.ends] = True
+    returns = return_to_go(data.rewards, stop, intake.gamma, failure_reward=intake.failure_reward)
+    columns = {"reward": data.rewards, "terminated": data.terminals, "return_to_go": returns}
     with intake.rows.lock:
-        obs, action, final = intake.storage.fitted(past.obs, past.columns["action"], past.final)
+        obs, action, final = intake.storage.fitted(obs, data.actions, final)
         if rows:
-            places, slots = intake.rows.extend(past.lengths, online=online)
+            places, slots = intake.rows.extend(lengths, online=online)
             first = int(places[0])
             del places  # as large as a column
-            intake.storage.load(first, obs, {**past.columns, "action": action}, past.blocks)
+            kept = ~unusable if unusable.any() else None
+            intake.storage.load(first, obs, {**columns, "action": action}, kept)
             intake.storage.write_final(slots, final)
         intake.offline += 0 if online else rows
-        return Loaded(rows, len(past.lengths), past.dropped), _fingerprint(before, past)
-
-
-def _fingerprint(before: str, past: Trajectories) -> str:
-    """A name for the datasets loaded so far: equal data, in equal order, has equal names."""
-    digest = hashlib.sha256(before.encode())
-    digest.update(past.lengths.data)
-    for column in (*past.obs.values(), *past.columns.values()):
-        for block in past.blocks(column):
-            digest.update(np.ascontiguousarray(block).data)
-    return digest.hexdigest()
+        name = hashlib.sha256((before + data.fingerprint).encode()).hexdigest()
+        return Loaded(rows, len(lengths), int(unusable.sum())), name

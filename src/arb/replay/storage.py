@@ -5,19 +5,19 @@ per trajectory, beside the ring. An open trajectory keeps the observation it has
 special happens to its newest step.
 """
 
-from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError
-from arb.replay.dataset import Array, Leaves, Obs, unwrapped
-from arb.replay.index import Ints, Ledger, State
+from arb.replay.dataset import Array, Leaves, Obs, cast_like, unwrapped
+from arb.replay.index import Bools, Ints, Ledger, State
 
 Some = Ints | slice
 """Rows, by their numbers or as a stretch."""
 
+_CHUNK = 1 << 16
 _PLAIN = {"reward": np.float32, "terminated": np.bool_, "return_to_go": np.float32}
 
 
@@ -100,9 +100,9 @@ class Storage:
         held = self.columns or given
         if self.columns and obs.keys() != self._final.keys():
             raise DataError(f"observations have the keys {list(obs)}, but the buffer holds {list(self._final)}")
-        before = {key: _like(_obs_key(key), column, held[_obs_key(key)]) for key, column in obs.items()}
-        after = {key: _like(f"next_{_obs_key(key)}", c, held[_obs_key(key)]) for key, c in next_obs.items()}
-        action = _like("action", action, held["action"])
+        before = {key: cast_like(_obs_key(key), column, held[_obs_key(key)]) for key, column in obs.items()}
+        after = {key: cast_like(f"next_{_obs_key(key)}", c, held[_obs_key(key)]) for key, c in next_obs.items()}
+        action = cast_like("action", action, held["action"])
         if not self.columns:
             made = {name: np.zeros((self.capacity, *c.shape[1:]), c.dtype) for name, c in given.items()}
             self.columns = made | {name: np.zeros(self.capacity, dtype) for name, dtype in _PLAIN.items()}
@@ -122,11 +122,15 @@ class Storage:
                 both = np.broadcast_to(values, (n, *held.shape[1:]))
                 held[first:], held[: n - split] = both[:split], both[split:]
 
-    def load(self, first: int, obs: Leaves, columns: Leaves, blocks: Callable[[Array], Iterable[Array]]) -> None:
-        """Fill the rows from `first` on with columns of which `blocks` gives the rows to take, a part at a time."""
+    def load(self, first: int, obs: Leaves, columns: Leaves, kept: Bools | None) -> None:
+        """Fill the rows from `first` on with the rows that are kept, a part at a time to spare memory."""
         for name, column in {**_columns_of(obs), **columns}.items():
+            if kept is None:
+                self.write(first, len(column), {}, {name: column})
+                continue
             place = first
-            for block in blocks(column):
+            for start in range(0, len(column), _CHUNK):
+                block = column[start : start + _CHUNK][kept[start : start + _CHUNK]]
                 self.write(place, len(block), {}, {name: block})
                 place = (place + len(block)) % self.capacity
 
@@ -226,20 +230,3 @@ def _obs_key(key: str) -> str:
 
 def _columns_of(obs: Leaves) -> dict[str, Array]:
     return {_obs_key(key): column for key, column in obs.items()}
-
-
-def _like(name: str, column: Array, held: Array) -> Array:
-    """A column in the dtype of the one that is held; refused if it has another shape or does not fit."""
-    if column.shape[1:] != held.shape[1:]:
-        raise DataError(f"{name} has shape {column.shape[1:]} per step, but the buffer holds {held.shape[1:]}")
-    if column.dtype == held.dtype:
-        return column
-    if not np.can_cast(column.dtype, held.dtype, "same_kind"):
-        raise DataError(f"{name} has dtype {column.dtype}, which does not fit the {held.dtype} that came first")
-    cast = column.astype(held.dtype)
-    if not (np.can_cast(column.dtype, held.dtype, "safe") or np.array_equal(cast, column)):
-        raise DataError(
-            f"{name} has values of dtype {column.dtype} that do not fit the {held.dtype} that came first: convert the "
-            f"data that comes first to {column.dtype}"
-        )
-    return cast
