@@ -109,18 +109,6 @@ def test_a_command_that_argparse_refuses_is_a_status(capsys):
     assert "the following arguments are required: RUN" in capsys.readouterr().err
 
 
-def test_what_is_printed_cannot_reach_the_terminal(capsys, demo_command):
-    def prints(arguments):
-        print("name \x1b[31m red \x07 \u202e \ud800\ttab")
-        raise arb.DataError("\x1b]0;title\x07 is not a dataset")
-
-    demo_command.main = staticmethod(prints)
-    assert cli.main(["train"]) == 2
-    out, err = capsys.readouterr()
-    assert out == "name \\x1b[31m red \\x07 \\u202e \\ud800\ttab\n"
-    assert err == "arb train: \\x1b]0;title\\x07 is not a dataset\n"
-
-
 @pytest.mark.parametrize(
     ("problem", "line"),
     [

@@ -17,35 +17,17 @@ def test_the_view_counts_and_says_what_happens():
     before = roster.next()
     view.begins(before)
     view.told(before, "pretrain", 200, 400, {"score": 3.0})
-    row = view.screen.rows[before].cells()
-    assert (row["name"], row["count"], row["score"]) == (
-        "hopper-medium-v2/iql/seed-0  offline",
-        "200 of 400",
-        "score 3.0",
-    )
     roster.finish(before)
     view.ends(before, None)
     run = roster.next()
     view.fails(run, "no memory", [])
     view.ends(run, 46.13)
-    assert not view.screen.rows
     assert [line.partition("  (")[0] for line in lines] == [
         "hopper-medium-v2/iql/seed-0  pre-trained",
         "hopper-medium-v2/iql/naive/seed-0  failed, will be tried again: no memory",
         "hopper-medium-v2/iql/naive/seed-0  score 46.1",
     ]
     assert view.summary() == "1 of 1 run done"
-
-
-def test_rows_show_the_runs_at_work_above_the_summary():
-    cells = cells_of_one()
-    view, roster = View(cells), Roster(cells)
-    job = roster.next()
-    view.begins(job)
-    assert view.screen.text(80) == "hopper-medium-v2/iql/seed-0  starting\n0 of 1 run done"
-    view.told(job, "pretrain", 100, 400, {"online_share": 0.5})
-    assert view.screen.text(80).startswith("hopper-medium-v2/iql/seed-0  offline  ####----------")
-    assert "online" not in view.screen.text(80)  # figures of a batch are for a single run
 
 
 def test_work_is_counted_in_updates(monkeypatch):

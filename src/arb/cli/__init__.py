@@ -1,20 +1,17 @@
 """The command `arb`: finds the module of a sub-command and hands over; nothing heavy is imported before that.
 
-What every command shares is here: mistakes and trouble with the machine are one line on standard error, and whatever a
-command prints can neither move the cursor nor colour the terminal, whoever chose the names in it.
+What every command shares is here: mistakes and trouble with the machine are one line on standard error.
 """
 
 import errno
 import importlib
+import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from arb.errors import DataError, near
-from arb.progress import plain
 
 
 class Command(NamedTuple):
@@ -67,19 +64,21 @@ def main(arguments: list[str] | None = None) -> int:
     from arb import __version__
 
     arguments = sys.argv[1:] if arguments is None else arguments
-    with _plain_streams():
-        if not arguments or arguments[0] in ("-h", "--help", "help"):
-            print(usage())
-            return 0 if arguments else 2
-        name, *rest = arguments
-        if name in ("-V", "--version"):
-            print(__version__)
-            return 0
-        if name not in COMMANDS:
-            hint = near(name, COMMANDS) or "; `arb --help` lists the commands"
-            print(f"arb: there is no command {name!r}{hint}", file=sys.stderr)
-            return 2
-        return _run(name, rest)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a file's name may hold what a terminal cannot show
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if arguments else 2
+    name, *rest = arguments
+    if name in ("-V", "--version"):
+        print(__version__)
+        return 0
+    if name not in COMMANDS:
+        hint = near(name, COMMANDS) or "; `arb --help` lists the commands"
+        print(f"arb: there is no command {name!r}{hint}", file=sys.stderr)
+        return 2
+    return _run(name, rest)
 
 
 def _run(name: str, arguments: list[str]) -> int:
@@ -131,26 +130,3 @@ def trouble(problem: OSError) -> str:
     place = f"{problem.filename}: " if problem.filename else ""
     hint = _HINTS.get(problem.errno or 0, "")
     return f"{place}{said}" + (f"; {hint}" if hint else "")
-
-
-class _Plain:
-    """A stream that escapes control codes; `terminal` is the stream itself, for what draws."""
-
-    def __init__(self, stream: Any):
-        self.terminal = stream
-
-    def write(self, text: str) -> int:
-        return int(self.terminal.write(plain(text)))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.terminal, name)
-
-
-@contextmanager
-def _plain_streams() -> Iterator[None]:
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_Plain(stream) for stream in before)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
