@@ -47,8 +47,8 @@ def steps(n: int, block: int) -> dict[str, np.ndarray]:
 
 def ours(n: int, s: dict[str, np.ndarray]) -> dict[str, Add]:
     """`arb.ReplayBuffer`, checks and all, and the adapter in CleanRL's shape."""
-    buffer = arb.ReplayBuffer(CAPACITY, arb.OnPolicy("auto"), action_bounds=(Space.low, Space.high), seed=0)
-    rb = cleanrl.ReplayBuffer(CAPACITY, None, Space(), n_envs=n, sampler=arb.OnPolicy("auto"), autoreset="disabled")
+    buffer = arb.ReplayBuffer(CAPACITY, arb.ARB("auto"), action_bounds=(Space.low, Space.high), seed=0)
+    rb = cleanrl.ReplayBuffer(CAPACITY, None, Space(), n_envs=n, sampler=arb.ARB("auto"), autoreset="disabled")
     none = np.zeros(n, bool)
 
     def add(t: int) -> None:

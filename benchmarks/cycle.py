@@ -28,7 +28,7 @@ import arb.envs  # noqa: F401 - registers arb/hopper-v2
 from arb.agents import IQL, learn, on_host, scores
 from arb.agents.learn import ROWS_PER_CALL
 from arb.envs.rollout import Collector
-from arb.replay.arb import OnPolicy
+from arb.replay.arb import ARB
 from arb.replay.buffer import ReplayBuffer
 from arb.replay.samplers import Sampler, Uniform
 from interleaved import table
@@ -68,7 +68,7 @@ def ours(
 ) -> Callable[[], Parts]:
     """A function that runs one cycle and returns the seconds of each part; `ahead` scores while it collects."""
     buffer = ReplayBuffer(len(data["rewards"]) + cycles * size.steps, sampler, seed=0)
-    buffer.load(data)
+    buffer.load_dataset(data)
     agent = IQL.create(jax.random.key(0), OBS, ACTION)
     collector = Collector(gymnasium.make("arb/hopper-v2"), np.random.SeedSequence(0))
 
@@ -167,10 +167,10 @@ def main() -> None:
         variants = {
             "the release's way": release(data, size),
             "naive": ours(data, Uniform(), turns, size),
-            "ARB, scored in float32": ours(data, OnPolicy(0.5), turns, size, precision="float32"),
-            "ARB": ours(data, OnPolicy(0.5), turns, size),
-            "ARB auto": ours(data, OnPolicy("auto"), turns, size),
-            "ARB, scored while collecting": ours(data, OnPolicy(0.5), turns, size, ahead=True),
+            "ARB, scored in float32": ours(data, ARB(0.5), turns, size, precision="float32"),
+            "ARB": ours(data, ARB(0.5), turns, size),
+            "ARB auto": ours(data, ARB("auto"), turns, size),
+            "ARB, scored while collecting": ours(data, ARB(0.5), turns, size, ahead=True),
             "ARB's matrix products": partial(at_the_limit, rows, size),
         }
         seen = [{name: run() for name, run in variants.items()} for _ in range(turns)][1:]

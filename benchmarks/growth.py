@@ -54,15 +54,15 @@ def measure(rows: int, trajectories: int) -> dict[str, float]:
     }
 
     def made(temperature: float | str = "auto") -> arb.ReplayBuffer:
-        return arb.ReplayBuffer(rows, arb.OnPolicy(temperature), seed=0, autoreset="disabled")
+        return arb.ReplayBuffer(rows, arb.ARB(temperature), seed=0, autoreset="disabled")
 
     start = time.thread_time()
     buffer = made()
-    buffer.load(dataset)
+    buffer.load_dataset(dataset)
     cost = {"load, s": time.thread_time() - start}
     cost["refresh, auto temperature, s"] = timed(lambda: buffer.refresh(score, chunk=1 << 16))
     other = made(0.5)
-    other.load(dataset)
+    other.load_dataset(dataset)
     cost["refresh, fixed temperature, s"] = timed(partial(other.refresh, score, chunk=1 << 16))
     cost["sample, µs per batch"] = 1e6 * timed(lambda: buffer.sample(BATCH), 200)
     cost["stats, s"] = timed(buffer.stats)
@@ -71,9 +71,9 @@ def measure(rows: int, trajectories: int) -> dict[str, float]:
         buffer.save(Path(folder) / "buffer.npz", since=rows)
         cost["save without the dataset, s"] = time.thread_time() - start
         other = made()
-        other.load(dataset)
+        other.load_dataset(dataset)
         start = time.thread_time()
-        other.restore(Path(folder) / "buffer.npz")
+        other.load(Path(folder) / "buffer.npz")
         cost["restore, s"] = time.thread_time() - start
     length = max(rows // trajectories, 1)
     walk = rng.normal(size=(length + 1, 2)).astype(np.float32)

@@ -32,7 +32,7 @@ from arb.envs.rollout import Collector, play
 from arb.lab.algorithm import Schedule, finetune, pretrain
 from arb.lab.config import configure
 from arb.lab.setup import Problem, key_of, stream
-from arb.replay.arb import OnPolicy
+from arb.replay.arb import ARB
 from arb.replay.buffer import ReplayBuffer
 from arb.replay.samplers import Uniform
 
@@ -119,7 +119,7 @@ def offline(
         problem, cells = Problem.of(config), []
         fresh = kind.create(key_of(seed, "init"), *problem.dims, problem.settings)
         buffer = problem.new_buffer(Uniform(), len(problem.dataset["rewards"]), "pretrain")
-        buffer.load(problem.dataset)
+        buffer.load_dataset(problem.dataset)
         for step, agent, _, _ in pretrain(fresh, buffer, key_of(seed, "pretrain"), config.schedule):
             if step in marks:
                 actor, starts = on_host(agent.actor), partial(stream, seed, "eval", step)
@@ -187,9 +187,9 @@ def online(agents: list[str], updates: int, steps: int, seeds: list[int], episod
         kind, config, temperature, scale = AGENTS[name]
         start, returns = time.perf_counter(), []
         agent = kind.create(key_of(seed, "init"), 3, 1, config)
-        for phase, sampler in (("pretrain", Uniform()), ("online", OnPolicy(temperature=temperature))):
+        for phase, sampler in (("pretrain", Uniform()), ("online", ARB(temperature=temperature))):
             buffer = ReplayBuffer(len(data["rewards"]) + steps, sampler, seed=stream(seed, "buffer", phase))
-            buffer.load(data | {"rewards": data["rewards"] * scale})
+            buffer.load_dataset(data | {"rewards": data["rewards"] * scale})
             if phase == "pretrain":
                 chunks = pretrain(agent, buffer, key_of(seed, phase), plan)
             else:

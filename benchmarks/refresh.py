@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from arb import OnPolicy, ReplayBuffer
+from arb import ARB, ReplayBuffer
 from arb.replay.scoring import CHUNK
 from interleaved import table, time_in_turns
 
@@ -33,11 +33,11 @@ OBS, ACTION, EPISODE = 11, 3, 1000
 Score = Callable[[np.ndarray, np.ndarray], jax.Array]
 
 SAMPLERS = {
-    "refresh, λ = 0.5": lambda: OnPolicy(0.5),
-    "refresh, auto": lambda: OnPolicy("auto", effective=0.25),
-    "refresh, λ = 0.5 with a floor": lambda: OnPolicy(0.5, least_effective=0.25),
-    "transitions, λ = 0.5": lambda: OnPolicy(0.5, level="transition"),
-    "transitions, auto": lambda: OnPolicy("auto", effective=0.25, level="transition"),
+    "refresh, λ = 0.5": lambda: ARB(0.5),
+    "refresh, auto": lambda: ARB("auto", effective=0.25),
+    "refresh, λ = 0.5 with a floor": lambda: ARB(0.5, least_effective=0.25),
+    "transitions, λ = 0.5": lambda: ARB(0.5, level="transition"),
+    "transitions, auto": lambda: ARB("auto", effective=0.25, level="transition"),
 }
 
 
@@ -80,7 +80,7 @@ def cost(rows: int, turns: int, clock: Callable[[], float] = time.perf_counter) 
     }
     for name, sampler in SAMPLERS.items():
         buffer = ReplayBuffer(rows, sampler(), seed=0)
-        buffer.load(data)
+        buffer.load_dataset(data)
         variants[name] = partial(buffer.refresh, score)
     seconds = time_in_turns(variants, turns, clock)
     given = seconds["refresh, λ = 0.5"]
@@ -107,8 +107,8 @@ def skipping(path: Path, refreshes: int = 20, updates: int = 1000) -> np.ndarray
         data = {key: file[key][()] for key in keys}
     data["observations"] -= data["observations"].mean(0)
     data["observations"] /= data["observations"].std(0) + 1e-3
-    buffer = ReplayBuffer(len(data["rewards"]), OnPolicy(0.5), seed=0)
-    buffer.load(data)
+    buffer = ReplayBuffer(len(data["rewards"]), ARB(0.5), seed=0)
+    buffer.load_dataset(data)
     agent = IQL.create(jax.random.key(0), OBS, ACTION)
     key = partial(jax.random.fold_in, jax.random.key(1))
     for i in range(10):

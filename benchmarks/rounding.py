@@ -48,7 +48,7 @@ def both_ways(agent: Any, buffer: ReplayBuffer) -> Refresh:
         read[precision] = scores(agent, obs, action, precision=precision)
         seconds[precision] = time.process_time() - start
     for precision in ("bfloat16", "float32"):  # what the run goes on with comes last
-        buffer.rows.reweigh(read[precision])
+        buffer.rows.update_weights(read[precision])
         share[precision] = buffer.sampler.probabilities()
     return Refresh(
         0.5 * float(np.abs(share["float32"] - share["bfloat16"]).sum()),
@@ -64,7 +64,7 @@ def along(task: str, strategy: str, size: dict[str, Any]) -> Iterator[Refresh]:
     problem, plan = Problem.of(config), config.schedule
     dataset, sampler = problem.strategy()
     buffer = problem.new_buffer(sampler, len(dataset["rewards"]) + plan.online, "online")
-    buffer.load(dataset)
+    buffer.load_dataset(dataset)
     *_, last = pretrain(problem.new_agent(key_of(0, "init")), buffer, key_of(0, "pretrain"), plan)
     collector = Collector(problem.make_env(), stream(0, "collect"))
     for progress in finetune(last.agent.begin_online(), buffer, collector, key_of(0, "online"), plan):

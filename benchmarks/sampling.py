@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from arb import OnPolicy, ReplayBuffer
+from arb import ARB, ReplayBuffer
 from arb.replay.scoring import CHUNK
 from interleaved import table, time_in_turns
 
@@ -41,8 +41,8 @@ class Columns:
 
 
 def filled(data: Columns) -> ReplayBuffer:
-    buffer = ReplayBuffer(data.rows, OnPolicy(0.5), seed=0)
-    buffer.load({
+    buffer = ReplayBuffer(data.rows, ARB(0.5), seed=0)
+    buffer.load_dataset({
         "observations": data.obs, "next_observations": data.next_obs, "actions": data.action,
         "rewards": data.reward, "terminals": np.zeros(data.rows, bool), "timeouts": data.end,
     })  # fmt: skip
@@ -58,7 +58,7 @@ def ours(data: Columns, batches: int) -> dict[str, Rival]:
         return data.score[start : start + CHUNK]
 
     buffer.refresh(score)
-    rows = buffer.draw((batches * BATCH,))
+    rows = buffer.sample_indices((batches * BATCH,))
 
     def one_by_one() -> None:
         for _ in range(batches):

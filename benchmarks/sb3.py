@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from stable_baselines3 import SAC
 
-from arb import OnPolicy
+from arb import ARB
 from arb.adapters.sb3 import RefreshCallback, ReplayBuffer
 from interleaved import table, time_in_turns
 
@@ -48,7 +48,7 @@ def host_own(rows: int) -> SAC:
 def ours(rows: int) -> SAC:
     model = SAC(
         "MlpPolicy", "Pendulum-v1", buffer_size=2 * rows, learning_starts=0, seed=0, device="cpu",
-        replay_buffer_class=ReplayBuffer, replay_buffer_kwargs={"sampler": OnPolicy(0.5)},
+        replay_buffer_class=ReplayBuffer, replay_buffer_kwargs={"sampler": ARB(0.5)},
     )  # fmt: skip
     model.replay_buffer.preload(offline(rows))
     return model
@@ -71,7 +71,7 @@ def main() -> None:
     for rows in (int(n) for n in chosen.rows):
         rivals = {
             "Stable-Baselines3's own, uniform": turn(host_own(rows), chosen.steps, None),
-            "arb, OnPolicy": turn(ours(rows), chosen.steps, RefreshCallback(every=1000)),
+            "arb, ARB": turn(ours(rows), chosen.steps, RefreshCallback(every=1000)),
         }
         seconds = time_in_turns(rivals, chosen.turns)
         lines, base = [], seconds["Stable-Baselines3's own, uniform"]

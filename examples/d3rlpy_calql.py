@@ -65,7 +65,7 @@ def main() -> None:
 
     episodes = past_experience(args.past, args.seed).episodes
     buffer = create_replay_buffer(  # arb: instead of d3rlpy.dataset.create_fifo_replay_buffer
-        args.past + args.steps, arb.OnPolicy(temperature="auto"), episodes=episodes, seed=args.seed
+        args.past + args.steps, arb.ARB(temperature="auto"), episodes=episodes, seed=args.seed
     )
     refresh = RefreshCallback(buffer, every=args.every)  # arb
 

@@ -23,7 +23,7 @@ import arb
 from arb.adapters.sb3 import RefreshCallback, ReplayBuffer
 from arb.data import load
 
-SAMPLERS = {"arb": arb.OnPolicy(temperature="auto"), "parallel": arb.Mixed(0.5), "uniform": arb.Uniform()}
+SAMPLERS = {"arb": arb.ARB(temperature="auto"), "parallel": arb.Mixed(0.5), "uniform": arb.Uniform()}
 
 
 def past(steps: int = 20_000) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def main() -> None:
 
     torch.manual_seed(args.seed)
     actor = make_actor()
-    sampler = StrategySampler(arb.OnPolicy(temperature="auto"), seed=args.seed)  # arb: instead of RandomSampler()
+    sampler = StrategySampler(arb.ARB(temperature="auto"), seed=args.seed)  # arb: instead of RandomSampler()
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(args.past + args.steps), sampler=sampler, batch_size=128)
     with sampler.offline():  # arb: these rows are past experience
         buffer.extend(as_collected(past_experience(args.past, args.seed)))

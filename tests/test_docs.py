@@ -246,7 +246,7 @@ def test_every_replay_figure_is_defined_once():
     import arb
     from arb.lab.strategies import FIGURES, STRATEGIES
 
-    buffer = arb.ReplayBuffer(10, arb.OnPolicy("auto"))
+    buffer = arb.ReplayBuffer(10, arb.ARB("auto"))
     buffer.add(np.zeros(2), np.zeros(1), 0.0, np.ones(2), terminated=True)
     buffer.refresh(lambda obs, action: np.zeros(len(obs)))
     buffer.sample(4)

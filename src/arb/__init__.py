@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from arb.errors import DataError
-from arb.replay.arb import OnPolicy
+from arb.replay.arb import ARB
 from arb.replay.buffer import ReplayBuffer
 from arb.replay.dataset import Dataset, keep_best
 from arb.replay.samplers import Mixed, Sampler, Uniform
@@ -19,8 +19,24 @@ from arb.replay.sumtree import SumTree
 
 __version__ = "0.1.0"
 __all__ = [
-    "Batch", "DataError", "Dataset", "Mixed", "OnPolicy", "ReplayBuffer", "Sampler", "SumTree", "Uniform",
-    "__version__", "categorical_score", "compare", "gaussian_score", "keep_best", "load", "report", "run", "sweep",
+    "ARB",
+    "Batch",
+    "DataError",
+    "Dataset",
+    "Mixed",
+    "ReplayBuffer",
+    "Sampler",
+    "SumTree",
+    "Uniform",
+    "__version__",
+    "categorical_score",
+    "compare",
+    "gaussian_score",
+    "keep_best",
+    "load",
+    "report",
+    "run",
+    "sweep",
     "tanh_gaussian_score",
 ]  # fmt: skip
 

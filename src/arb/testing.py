@@ -85,9 +85,9 @@ def _situations(make: MakeSampler, seed: int) -> Iterator[tuple[str, Sampler]]:
                     sampler.ledger.close(env)
 
     def weigh(sampler: Sampler) -> Sampler:
-        if sampler.asks_policy:
+        if sampler.needs_scores:
             ledger = sampler.ledger
-            sampler.reweigh(rng.normal(-2.0, 1.0, ledger.size).astype(np.float32), ledger.head)
+            sampler.update_weights(rng.normal(-2.0, 1.0, ledger.size).astype(np.float32), ledger.head)
         return sampler
 
     yield "one row", weigh(begin(4, 1))
@@ -122,8 +122,8 @@ def _check_probabilities(sampler: Sampler) -> None:
 def _check_shapes(sampler: Sampler, seed: int) -> None:
     size = sampler.ledger.size
     for shape in ((256,), (3, 8), (1,)):
-        rows = sampler.draw(np.random.default_rng(seed), shape)
-        again = sampler.draw(np.random.default_rng(seed), shape)
+        rows = sampler.sample_indices(np.random.default_rng(seed), shape)
+        again = sampler.sample_indices(np.random.default_rng(seed), shape)
         assert rows.shape == shape, f"draw(rng, {shape}) returned shape {rows.shape}"
         assert np.issubdtype(rows.dtype, np.integer), f"draw returned {rows.dtype}, not integers"
         assert ((rows >= 0) & (rows < size)).all(), f"draw returned rows outside 0..{size - 1}"
@@ -132,7 +132,7 @@ def _check_shapes(sampler: Sampler, seed: int) -> None:
 
 def _check_frequencies(sampler: Sampler, draws: int, seed: int) -> None:
     p = sampler.probabilities()
-    rows = sampler.draw(np.random.default_rng(seed), (max(draws // 256, 1), 256))
+    rows = sampler.sample_indices(np.random.default_rng(seed), (max(draws // 256, 1), 256))
     counts = np.bincount(rows.reshape(-1), minlength=len(p))
     never = np.flatnonzero((counts > 0) & (p == 0.0))
     assert len(never) == 0, f"row {never[0] if len(never) else ''} has probability 0 and was drawn"
@@ -145,7 +145,7 @@ def _check_restored(make: MakeSampler, sampler: Sampler, seed: int) -> None:
     twin = make()
     twin.bind(ledger)
     twin.restore(sampler.state())
-    ours, theirs = (s.draw(np.random.default_rng(seed), (64,)) for s in (sampler, twin))
+    ours, theirs = (s.sample_indices(np.random.default_rng(seed), (64,)) for s in (sampler, twin))
     assert (ours == theirs).all(), "a sampler restored from state() draws other rows"
 
 

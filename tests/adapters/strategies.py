@@ -16,9 +16,9 @@ def learned_ratio():
 STRATEGIES = {
     "uniform": arb.Uniform,
     "mixed": arb.Mixed,
-    "trajectory": lambda: arb.OnPolicy(0.5),
-    "transition": lambda: arb.OnPolicy(0.5, level="transition"),
-    "auto": lambda: arb.OnPolicy("auto", effective=0.25),
-    "floor": lambda: arb.OnPolicy(0.2, least_effective=0.25, level="transition"),
+    "trajectory": lambda: arb.ARB(0.5),
+    "transition": lambda: arb.ARB(0.5, level="transition"),
+    "auto": lambda: arb.ARB("auto", effective=0.25),
+    "floor": lambda: arb.ARB(0.2, least_effective=0.25, level="transition"),
     "learned ratio": learned_ratio,
 }

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from arb import DataError, Mixed, OnPolicy, Uniform
+from arb import ARB, DataError, Mixed, Uniform
 from arb.adapters.cleanrl import ReplayBuffer
 from tests.adapters.steps import dataset, numbered, play
 from tests.adapters.strategies import learned_ratio
@@ -104,7 +104,7 @@ def test_truncations_and_resets_may_be_said_outright():
 
 
 def test_refresh_asks_an_actor_before_tanh_on_the_scale_of_the_action_space():
-    rb = make(40, sampler=OnPolicy(0.1, level="transition"))
+    rb = make(40, sampler=ARB(0.1, level="transition"))
     past = dataset(40) | {"actions": np.linspace(-1.9, 1.9, 40, dtype=np.float32)[:, None]}
     assert rb.load(past).rows == 40
     mean = np.arctanh(past["actions"][7] / 2.0)
@@ -114,7 +114,7 @@ def test_refresh_asks_an_actor_before_tanh_on_the_scale_of_the_action_space():
 
 def test_a_torch_actor_gets_tensors_without_gradients():
     torch = pytest.importorskip("torch")
-    rb = make(40, "auto", sampler=OnPolicy())
+    rb = make(40, "auto", sampler=ARB())
     rb.load(dataset(40))
     network = torch.nn.Linear(3, 2)
     seen = []
@@ -131,7 +131,7 @@ def test_a_torch_actor_gets_tensors_without_gradients():
 
 
 def test_discrete_actions_ask_for_logits_and_come_out_as_a_column():
-    rb = ReplayBuffer(20, None, object(), sampler=OnPolicy(0.05, level="transition"), seed=0)
+    rb = ReplayBuffer(20, None, object(), sampler=ARB(0.05, level="transition"), seed=0)
     rb.load(dataset(20) | {"actions": np.arange(20) % 2})
     rb.refresh(lambda obs: np.broadcast_to([0.0, 5.0], (len(obs), 2)))
     data = rb.sample(30)

@@ -69,7 +69,7 @@ def online(algo, buffer, steps, seed=5, callback=None):
 
 def fine_tuned(episodes, config=IQLConfig, strategy=None, limit=1000, steps=300):
     algo = make_algo(config)
-    buffer = create_replay_buffer(limit, strategy or arb.OnPolicy(0.5), episodes=episodes, seed=0)
+    buffer = create_replay_buffer(limit, strategy or arb.ARB(0.5), episodes=episodes, seed=0)
     algo.fit(buffer, n_steps=2, n_steps_per_epoch=2, **QUIET)
     online(algo, buffer, steps)
     return algo, buffer
@@ -87,7 +87,7 @@ def test_offline_then_online(episodes, config):
     buffer.refresh(algo)
     stats = buffer.stats()
     assert (stats["rows"], stats["trajectories"]) == (597 + 298, 5)  # the last step of each cut-off episode is not one
-    rows = buffer.rows.draw(2000)
+    rows = buffer.rows.sample_indices(2000)
     share = buffer.rows.ledger.is_online(rows).mean()
     assert share == pytest.approx(stats["online_share"], abs=0.05)
     assert share > stats["online_rows"] + 0.1
@@ -96,7 +96,7 @@ def test_offline_then_online(episodes, config):
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_every_strategy(episodes, strategy):
     _, buffer = fine_tuned(episodes, strategy=strategy())
-    if not buffer.rows.sampler.learns:  # a ratio that is learned has hardly begun to
+    if not buffer.rows.sampler.trainable:  # a ratio that is learned has hardly begun to
         assert buffer.stats()["online_share"] >= buffer.stats()["online_rows"] - 1e-9
     assert len(buffer.sample_transition_batch(16).observations) == 16
 
@@ -111,7 +111,7 @@ def test_top_n_of_past_episodes():
 
 def test_same_seed_same_training(episodes):
     (one, buffer), (two, again) = fine_tuned(episodes), fine_tuned(episodes)
-    np.testing.assert_array_equal(buffer.rows.draw(50), again.rows.draw(50))
+    np.testing.assert_array_equal(buffer.rows.sample_indices(50), again.rows.sample_indices(50))
     for p, q in zip(one.impl.modules.policy.parameters(), two.impl.modules.policy.parameters(), strict=True):
         assert torch.equal(p, q)
 
@@ -150,7 +150,7 @@ def test_a_terminal_step_is_a_row():
 def test_ring_wraps_as_the_host_does(episodes):
     """The same steps leave the same transitions in our ring and in the host's, and each in its own episode."""
     host = d3rlpy.dataset.create_fifo_replay_buffer(500, episodes=episodes)
-    ours = create_replay_buffer(500, arb.OnPolicy(0.5), episodes=episodes, seed=0)
+    ours = create_replay_buffer(500, arb.ARB(0.5), episodes=episodes, seed=0)
     rng = np.random.default_rng(0)
     for step in range(330):
         values = rng.normal(size=3).astype(np.float32), rng.normal(size=1).astype(np.float32), float(step)
@@ -174,7 +174,7 @@ def test_dump_and_load_keep_the_weights(episodes, tmp_path):
     with (tmp_path / "buffer.h5").open("w+b") as file:
         buffer.dump(file)
     with (tmp_path / "buffer.h5").open("rb") as file:
-        loaded = ReplayBuffer.load(file, Ring(700, arb.OnPolicy(0.5)))
+        loaded = ReplayBuffer.load(file, Ring(700, arb.ARB(0.5)))
     np.testing.assert_array_equal(loaded.rows.sampler.probabilities(), buffer.rows.sampler.probabilities())
     assert loaded.rows.refreshed_at == buffer.rows.refreshed_at
     assert [place(loaded, row) for row in range(700)] == [place(buffer, row) for row in range(700)]
@@ -194,7 +194,7 @@ def test_a_file_of_the_host_is_past_experience(episodes, tmp_path):
 
 
 def test_refresh_every_so_many_steps(episodes):
-    buffer = create_replay_buffer(1000, arb.OnPolicy(0.5), episodes=episodes, seed=0)
+    buffer = create_replay_buffer(1000, arb.ARB(0.5), episodes=episodes, seed=0)
     refresh, at = RefreshCallback(buffer, every=40), []
 
     def watch(algo, epoch, total_step):
@@ -206,7 +206,7 @@ def test_refresh_every_so_many_steps(episodes):
 
 
 def test_serves_in_the_mixed_buffer_of_the_host(episodes):
-    ours = create_replay_buffer(1000, arb.OnPolicy(0.5), episodes=episodes, seed=0)
+    ours = create_replay_buffer(1000, arb.ARB(0.5), episodes=episodes, seed=0)
     past = d3rlpy.dataset.create_infinite_replay_buffer(episodes=episodes)
     assert len(MixedReplayBuffer(ours, past, 0.5).sample_transition_batch(20)) == 20
 
@@ -255,7 +255,7 @@ def test_stacked_frames_are_scored_as_they_are_sampled():
     frames = rng.integers(0, 255, (6, 1, 84, 84), dtype=np.uint8)
     episode = Episode(frames, rng.normal(size=(6, 1)).astype(np.float32), np.zeros((6, 1), np.float32), False)
     picker = FrameStackTransitionPicker(2)
-    buffer = create_replay_buffer(10, arb.OnPolicy(0.5), episodes=[episode], seed=0, transition_picker=picker)
+    buffer = create_replay_buffer(10, arb.ARB(0.5), episodes=[episode], seed=0, transition_picker=picker)
     d3rlpy.seed(0)
     algo = SACConfig(observation_scaler=d3rlpy.preprocessing.PixelObservationScaler()).create()
     algo.create_impl((2, 84, 84), 1)
@@ -269,7 +269,7 @@ def test_stacked_frames_are_scored_as_they_are_sampled():
 def test_mistakes_are_said_in_one_line(episodes):
     with pytest.raises(arb.DataError, match=r"needs arb\.adapters\.d3rlpy\.Ring to hold its rows, not FIFOBuffer"):
         ReplayBuffer(FIFOBuffer(10), episodes=episodes)
-    buffer = create_replay_buffer(1000, arb.OnPolicy(0.5), episodes=episodes, seed=0)
+    buffer = create_replay_buffer(1000, arb.ARB(0.5), episodes=episodes, seed=0)
     with pytest.raises(arb.DataError, match="TD3 has no policy that could tell"):
         buffer.refresh(make_algo(TD3Config))
     with pytest.raises(arb.DataError, match="not built yet"):

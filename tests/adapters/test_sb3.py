@@ -19,7 +19,7 @@ from stable_baselines3.common.buffers import NStepReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from arb import DataError, Mixed, OnPolicy, Uniform, keep_best
+from arb import ARB, DataError, Mixed, Uniform, keep_best
 from arb.adapters.sb3 import DictReplayBuffer, RefreshCallback, ReplayBuffer, actor_score
 from tests.adapters.steps import dataset, numbered, play
 from tests.adapters.strategies import STRATEGIES, learned_ratio
@@ -199,7 +199,7 @@ def test_online_steps_follow_preloaded_rows_and_are_known_as_online():
     stats = buffer.rows.stats()
     assert (stats["rows"], stats["online_rows"]) == (45, 12 / 45)
     assert buffer.pos == 15
-    rows = buffer.rows.draw(500)
+    rows = buffer.rows.sample_indices(500)
     online = buffer.rewards.reshape(-1)[rows[buffer.rows.ledger.is_online(rows)]]
     assert set(online) == {1000 * e + s for e in range(3) for s in range(4)}
 
@@ -250,7 +250,7 @@ def test_density_is_that_of_the_hosts_own_actor(use_sde):
 
 def test_scores_are_of_normalised_observations_and_host_scale_actions():
     env = VecNormalize(DummyVecEnv([lambda: gym.make("Pendulum-v1")]))
-    model = model_of(SAC, env, OnPolicy())
+    model = model_of(SAC, env, ARB())
     model.learn(60, callback=RefreshCallback(every=10))
     buffer, asked = model.replay_buffer, []
     buffer.refresh(lambda obs, action: asked.append((obs, action)) or action[:, 0], env)
@@ -264,12 +264,12 @@ def test_scores_are_of_normalised_observations_and_host_scale_actions():
 )
 def test_algorithms_without_a_density_serve_strategies_that_do_not_ask(host, env):
     with pytest.raises(DataError, match=f"{host.__name__} has no stochastic policy.*arb.Uniform, arb.Mixed"):
-        model_of(host, env, OnPolicy()).learn(10, callback=RefreshCallback())
+        model_of(host, env, ARB()).learn(10, callback=RefreshCallback())
     model_of(host, env, Mixed()).learn(40, callback=RefreshCallback())
 
 
 def test_a_score_of_your_own_serves_any_algorithm():
-    model = model_of(TD3, sampler=OnPolicy(0.1, level="transition"))
+    model = model_of(TD3, sampler=ARB(0.1, level="transition"))
     model.learn(40, callback=RefreshCallback(every=40, score=lambda obs, action: -12 * np.abs(action[:, 0])))
     model.replay_buffer.refresh(lambda obs, action: -12 * np.abs(action[:, 0]))
     likeliest = np.argmax(model.replay_buffer.rows.sampler.probabilities())
@@ -283,7 +283,7 @@ def test_callback_needs_our_buffer():
 
 def test_a_strategy_that_is_never_refreshed_says_so_once(monkeypatch):
     monkeypatch.setattr("arb.replay.rows.PATIENCE", 8)
-    buffer, quiet = make(sampler=OnPolicy()), make(sampler=Uniform())
+    buffer, quiet = make(sampler=ARB()), make(sampler=Uniform())
     for i, step in enumerate(play(1, 20)):
         buffer.add(*step)
         quiet.add(*step)
@@ -304,12 +304,12 @@ def finetuned(sampler, steps=400):
 
 @pytest.fixture(scope="module")
 def tuned():
-    return finetuned(OnPolicy(0.3))
+    return finetuned(ARB(0.3))
 
 
 def test_online_steps_are_drawn_more_often_than_they_are_stored(tuned):
     stats = tuned.replay_buffer.rows.stats()
-    rows = tuned.replay_buffer.rows.draw(5000, rng=np.random.default_rng(0))
+    rows = tuned.replay_buffer.rows.sample_indices(5000, rng=np.random.default_rng(0))
     drawn = tuned.replay_buffer.rows.ledger.is_online(rows).mean()
     assert stats["online_rows"] == pytest.approx(400 / 1400)
     assert drawn > 1.2 * stats["online_rows"]
@@ -318,10 +318,12 @@ def test_online_steps_are_drawn_more_often_than_they_are_stored(tuned):
 
 
 def test_equal_seeds_give_equal_runs(tuned):
-    again = finetuned(OnPolicy(0.3))
+    again = finetuned(ARB(0.3))
     for ours, theirs in zip(tuned.policy.parameters(), again.policy.parameters(), strict=True):
         assert torch.equal(ours, theirs)
-    np.testing.assert_array_equal(copy.deepcopy(tuned.replay_buffer).rows.draw(100), again.replay_buffer.rows.draw(100))
+    np.testing.assert_array_equal(
+        copy.deepcopy(tuned.replay_buffer).rows.sample_indices(100), again.replay_buffer.rows.sample_indices(100)
+    )
 
 
 def test_saved_and_loaded_buffer_draws_what_it_would_have_drawn(tuned, tmp_path):
@@ -340,7 +342,7 @@ def test_saved_and_loaded_buffer_draws_what_it_would_have_drawn(tuned, tmp_path)
 
 
 def test_models_do_not_share_the_sampler_they_were_given(tuned):
-    sampler = OnPolicy()
+    sampler = ARB()
     first, second = (model_of(SAC, sampler=sampler).replay_buffer.rows.sampler for _ in range(2))
     assert first is not second
     assert not hasattr(sampler, "ledger")
@@ -367,7 +369,7 @@ def test_a_learned_ratio_learns_inside_the_host(tmp_path):
     model.save_replay_buffer(tmp_path / "buffer")
     other = model_of(SAC, make_vec_env("Pendulum-v1", n_envs=2), learned_ratio())
     other.load_replay_buffer(tmp_path / "buffer")
-    assert (other.replay_buffer.rows.draw(64) == rows.draw(64)).all()
+    assert (other.replay_buffer.rows.sample_indices(64) == rows.sample_indices(64)).all()
 
 
 class Dictionary(gym.ObservationWrapper):
@@ -379,7 +381,7 @@ class Dictionary(gym.ObservationWrapper):
 
 def test_dict_observations_train():
     env = VecNormalize(make_vec_env(lambda: Dictionary(gym.make("Pendulum-v1")), n_envs=2))
-    model = model_of(SAC, env, OnPolicy(), "MultiInputPolicy")
+    model = model_of(SAC, env, ARB(), "MultiInputPolicy")
     model.replay_buffer.preload(dataset(100, as_dict=True))
     model.learn(60, callback=RefreshCallback(every=20))
     assert model.replay_buffer.rows.stats()["clipped_low"] < 1.0

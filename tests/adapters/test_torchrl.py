@@ -68,7 +68,7 @@ def make_actor(distribution=TanhNormal, **kwargs):
 
 
 def make_buffer(past, strategy=None, capacity=1000, storage=LazyTensorStorage):
-    sampler = StrategySampler(strategy or arb.OnPolicy(0.5), seed=0)
+    sampler = StrategySampler(strategy or arb.ARB(0.5), seed=0)
     buffer = TensorDictReplayBuffer(storage=storage(capacity), sampler=sampler, batch_size=32)
     if past is not None:
         with sampler.offline():
@@ -118,7 +118,7 @@ def test_sac_with_collector(past, strategy):
     assert stats["online_rows"] == pytest.approx(1 / 3)
     share = sampler.rows.ledger.is_online(drawn).mean()
     assert share == pytest.approx(stats["online_share"], abs=0.06)
-    if isinstance(strategy(), arb.Mixed | arb.OnPolicy):
+    if isinstance(strategy(), arb.Mixed | arb.ARB):
         assert share > stats["online_rows"] + 0.1
 
 
@@ -194,7 +194,7 @@ def test_offline_trajectories_from_what_there_is(past, keys):
 def test_storage_filled_before_is_offline(past):
     storage = LazyTensorStorage(1000)
     TensorDictReplayBuffer(storage=storage).extend(as_collected(past))
-    sampler = StrategySampler(arb.OnPolicy(0.5), seed=0)
+    sampler = StrategySampler(arb.ARB(0.5), seed=0)
     buffer = TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=8)
     buffer.sample()
     assert (sampler.stats()["trajectories"], sampler.stats()["online_rows"]) == (3, 0)
@@ -263,7 +263,7 @@ def test_trainer_refreshes_and_resumes(past, tmp_path):
     assert stats["online_share"] > stats["online_rows"]
     resumed, restored = make(300)
     resumed.load_from_file(tmp_path / "trainer")
-    np.testing.assert_array_equal(restored.rows.draw(50), sampler.rows.draw(50))
+    np.testing.assert_array_equal(restored.rows.sample_indices(50), sampler.rows.sample_indices(50))
 
 
 def test_emptied_buffer_begins_anew(past):
@@ -356,7 +356,7 @@ def test_mistakes_are_said_in_one_line(past):
         )
     with pytest.raises(arb.DataError, match="no call larger than the storage"):
         make_buffer(past, capacity=500)
-    with pytest.raises(arb.DataError, match="which OnPolicy needs: keep one of them"):
+    with pytest.raises(arb.DataError, match="which ARB needs: keep one of them"):
         make_buffer(None)[1].extend(data.select("observation", "action"))
     _, buffer = make_buffer(past)
     buffer.storage.set(range(600, 610), data[:10])

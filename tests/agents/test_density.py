@@ -75,7 +75,7 @@ def test_the_authors_values():
     config = RatioConfig()
     assert (config.learning_rate, config.temperature, config.batch_size) == (3e-4, 5.0, 256)
     assert (config.first_online_share, config.first_steps) == (0.5, 1000)
-    assert sampler(RatioConfig(first_online_share=0.0)).learns  # a share of nothing is one
+    assert sampler(RatioConfig(first_online_share=0.0)).trainable  # a share of nothing is one
 
 
 def test_a_fresh_network_says_one():
@@ -96,7 +96,7 @@ def loaded(config: RatioConfig = SMALL, online: int = 10) -> ReplayBuffer:
     buffer = ReplayBuffer(200, sampler(config), seed=0)
     obs = rng.normal(-1.0, 0.3, (100, 2)).astype(np.float32)
     ends = np.arange(100) % 10 == 9
-    buffer.load({"observations": obs, "actions": obs[:, :1], "rewards": np.zeros(100), "terminals": ends})
+    buffer.load_dataset({"observations": obs, "actions": obs[:, :1], "rewards": np.zeros(100), "terminals": ends})
     for i in range(online):
         at = rng.normal(1.0, 0.3, 2).astype(np.float32)
         buffer.add(at, at[:1], 0.0, at, terminated=i % 5 == 4, truncated=i % 5 != 4)
@@ -123,12 +123,12 @@ def test_first_weights_and_growth_of_the_greatest():
 def test_only_drawn_rows_get_new_priorities_from_the_network_before_its_step():
     buffer = loaded()
     before = buffer.sampler._tree.get(np.arange(110))
-    rows = buffer.draw(32)
-    batch, ratio = buffer.take(rows), jax.tree.map(jnp.copy, buffer.sampler.ratio)
+    rows = buffer.sample_indices(32)
+    batch, ratio = buffer.gather(rows), jax.tree.map(jnp.copy, buffer.sampler.ratio)
     rng = np.random.default_rng(3)
-    offline = buffer.take(np.split(buffer.sampler._origins.draw(np.random.default_rng(3), (128,)), 2)[0])
+    offline = buffer.gather(np.split(buffer.sampler._origins.sample_indices(np.random.default_rng(3), (128,)), 2)[0])
     expected = priority(ratio(batch.obs, batch.action), ratio(offline.obs, offline.action), 5.0)
-    loss = buffer.sampler.train(rows, buffer.take, rng)
+    loss = buffer.sampler.train(rows, buffer.gather, rng)
     after = buffer.sampler._tree.get(np.arange(110))
     assert math.isfinite(loss)
     untouched = np.setdiff1d(np.arange(110), rows)
@@ -138,11 +138,11 @@ def test_only_drawn_rows_get_new_priorities_from_the_network_before_its_step():
 
 def test_in_the_loop_it_learns_to_prefer_online_rows():
     buffer, rng = loaded(online=50), np.random.default_rng(1)
-    assert buffer.sampler.learns
+    assert buffer.sampler.trainable
     losses = []
     for _ in range(300):
-        rows = buffer.draw(64)
-        losses.append(buffer.sampler.train(rows, buffer.take, rng))
+        rows = buffer.sample_indices(64)
+        losses.append(buffer.sampler.train(rows, buffer.gather, rng))
     assert np.mean(losses[-20:]) < np.mean(losses[:5]) - 0.5
     weights = buffer.sampler._tree.get(np.arange(150))
     assert weights[100:].mean() > 2.0 * weights[:100].mean()
@@ -151,27 +151,27 @@ def test_in_the_loop_it_learns_to_prefer_online_rows():
 
 def test_without_online_rows_nothing_happens():
     buffer = loaded(online=0)
-    assert math.isnan(buffer.sampler.train(buffer.draw(8), buffer.take, np.random.default_rng(0)))
+    assert math.isnan(buffer.sampler.train(buffer.sample_indices(8), buffer.gather, np.random.default_rng(0)))
     np.testing.assert_allclose(buffer.sampler.probabilities(), 0.01)
 
 
 def test_a_batch_is_stratified():
     buffer = loaded()
-    online = buffer.ledger.is_online(buffer.draw((50, 64))).sum(axis=1)
+    online = buffer.ledger.is_online(buffer.sample_indices((50, 64))).sum(axis=1)
     assert (online == 32).all()  # half of the mass is half of the strata, exactly
 
 
 def test_a_restored_sampler_continues_with_the_same_rows():
     buffer = loaded()
-    buffer.sampler.train(buffer.draw(32), buffer.take, np.random.default_rng(0))
+    buffer.sampler.train(buffer.sample_indices(32), buffer.gather, np.random.default_rng(0))
     twin = loaded()
     twin.sampler.restore(buffer.sampler.state())
     futures = []
     for each in (buffer, twin):
         rng, rows = np.random.default_rng(5), []
         for _ in range(5):
-            rows.append(each.draw(32, rng=rng))
-            each.sampler.train(rows[-1], each.take, rng)
+            rows.append(each.sample_indices(32, rng=rng))
+            each.sampler.train(rows[-1], each.gather, rng)
         futures.append(np.array(rows))
     np.testing.assert_array_equal(*futures)
 
@@ -179,10 +179,10 @@ def test_a_restored_sampler_continues_with_the_same_rows():
 def test_a_loss_that_is_not_finite_stops_and_keeps_network_and_priorities():
     buffer = loaded()
     network, weights = jax.tree.map(np.array, buffer.sampler.ratio.net), buffer.sampler._tree.state()
-    rows, rng = buffer.draw(32), np.random.default_rng(0)
+    rows, rng = buffer.sample_indices(32), np.random.default_rng(0)
 
     def broken(rows):
-        return buffer.take(rows)._replace(obs=np.full((len(rows), 2), np.nan, np.float32))
+        return buffer.gather(rows)._replace(obs=np.full((len(rows), 2), np.nan, np.float32))
 
     with pytest.raises(NotFiniteError, match="ratio_loss"):
         buffer.sampler.train(rows, broken, rng)

@@ -13,7 +13,7 @@ from arb.envs.rollout import Collector, play
 from arb.lab import algorithm
 from arb.lab.algorithm import Schedule, finetune, pretrain
 from arb.lab.setup import key_of, stream
-from arb.replay.arb import OnPolicy
+from arb.replay.arb import ARB
 from arb.replay.buffer import ReplayBuffer
 from arb.replay.samplers import Uniform
 
@@ -78,11 +78,11 @@ def data() -> dict[str, np.ndarray]:
 def test_an_agent_ends_above_where_it_started(name, data):
     kind, config, temperature = AGENTS[name]
     offline = ReplayBuffer(len(data["rewards"]), Uniform(), seed=0)
-    offline.load(data)
+    offline.load_dataset(data)
     *_, (_, agent, _, _) = pretrain(kind.create(key_of(0, "init"), 2, 1, config), offline, key_of(0, "pre"), PLAN)
     before = play(on_host(agent.actor), Reach, 50, stream(0, "eval")).returns.mean()
-    buffer = ReplayBuffer(len(data["rewards"]) + PLAN.online, OnPolicy(temperature=temperature), seed=0)
-    buffer.load(data)
+    buffer = ReplayBuffer(len(data["rewards"]) + PLAN.online, ARB(temperature=temperature), seed=0)
+    buffer.load_dataset(data)
     collector = Collector(Reach(), stream(0, "collect"))
     *_, (_, agent, _, _) = finetune(agent.begin_online(), buffer, collector, key_of(0, "online"), PLAN)
     after = play(on_host(agent.actor), Reach, 50, stream(0, "eval")).returns.mean()
@@ -96,8 +96,8 @@ def test_rows_are_scored_in_the_precision_that_is_asked_for(data, monkeypatch):
     scored = algorithm.scores
     monkeypatch.setattr(algorithm, "scores", lambda *a, **kw: asked.append(kw["precision"]) or scored(*a, **kw))
     agent = IQL.create(key_of(0, "init"), 2, 1, IQLConfig(hidden=SMALL))
-    buffer = ReplayBuffer(len(data["rewards"]) + 30, OnPolicy("auto"), seed=0)
-    buffer.load(data)
+    buffer = ReplayBuffer(len(data["rewards"]) + 30, ARB("auto"), seed=0)
+    buffer.load_dataset(data)
     plan = Schedule(pretrain=0, online=30, collect=30, updates=2, refresh=30, batch=4)
     collector = Collector(Reach(), stream(0, "collect"))
     list(finetune(agent, buffer, collector, key_of(0, "online"), plan, precision="bfloat16"))

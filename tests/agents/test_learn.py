@@ -116,7 +116,7 @@ def test_several_futures_start_from_forks():
         (random_batches(2, 8)._replace(reward=np.zeros((2, 8, 1))), r"not \(2, 8, 1\)"),
         (random_batches(2, 8, obs_dim=5), r"obs has shape \(2, 8, 5\), but this agent expects \(2, 8, 4\): was it"),
         (random_batches(2, 8, action_dim=1), r"action has shape \(2, 8, 1\), but this agent expects \(2, 8, 2\)"),
-        (random_batches(2, 8)._replace(discount=np.ones((2, 8, 1))), r"discount has shape \(2, 8, 1\)"),
+        (random_batches(2, 8)._replace(mask=np.ones((2, 8, 1))), r"mask has shape \(2, 8, 1\)"),
         (random_batches(2, 8)._replace(obs={"eye": np.ones((2, 8, 4))}), "obs is a dict of arrays"),
     ],
 )

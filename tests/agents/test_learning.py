@@ -50,7 +50,7 @@ def mean_return(agent: IQL, episodes: int = 10) -> float:
 def test_discrete_iql_learns_cartpole_from_mixed_data():
     data = mixed_cartpole(150)
     buffer = ReplayBuffer(len(data["rewards"]), Uniform(), seed=0)
-    buffer.load(data)
+    buffer.load_dataset(data)
     shown = len(data["rewards"]) / 150
     agent = IQL.create(jax.random.key(0), 4, 2, IQLConfig(hidden=(64, 64), actions="discrete", expectile=0.8))
     for part in range(4):

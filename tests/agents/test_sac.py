@@ -37,7 +37,7 @@ def test_the_losses_of_an_update_worked_from_its_formulas(layer_norm):
         jax.tree.map(lambda x: x[:, 0], agent.policy.draw(obs, Draws(k), 1))
         for obs, k in ((batch.next_obs, k_next), (batch.obs, k_policy))
     )
-    y = batch.reward + 0.99 * batch.discount * (agent.target.least(batch.next_obs, next_action) - 0.3 * next_log_prob)
+    y = batch.reward + 0.99 * batch.mask * (agent.target.least(batch.next_obs, next_action) - 0.3 * next_log_prob)
     q1, q2 = agent.q(batch.obs, batch.action)
     expected = {
         "critic_loss": (jnp.mean((q1 - y) ** 2) + jnp.mean((q2 - y) ** 2)) / 2,

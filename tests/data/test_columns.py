@@ -93,8 +93,8 @@ def test_next_observations_that_are_only_shifted_are_not_believed() -> None:
 def test_the_buffer_takes_what_is_loaded() -> None:
     """With next observations nothing is lost; without, the last row of an episode that was cut off."""
     raw = walk([5, 6])
-    assert arb.ReplayBuffer(20).load(load(raw)) == (11, 2, 0)
-    assert arb.ReplayBuffer(20).load(load(without(raw, "next_observations"))) == (9, 2, 2)
+    assert arb.ReplayBuffer(20).load_dataset(load(raw)) == (11, 2, 0)
+    assert arb.ReplayBuffer(20).load_dataset(load(without(raw, "next_observations"))) == (9, 2, 2)
 
 
 def test_a_mistake_names_the_source() -> None:

@@ -90,7 +90,7 @@ def test_buffers(tmp_path):
         buffer.add([t % 4.0], [0.0], 1.0, [t % 4 + 1.0], terminated=t % 4 == 3)
     buffer.refresh(lambda obs, action: -obs[:, 0])
     buffer.save(path)
-    tried(path, path.read_bytes(), lambda path: ReplayBuffer(20, seed=1).restore(path))
+    tried(path, path.read_bytes(), lambda path: ReplayBuffer(20, seed=1).load(path))
 
 
 def test_checkpoints(agent, tmp_path):

@@ -32,9 +32,9 @@ def test_a_run_holds_less_than_two_and_a_half_times_its_data(tmp_path: Path) -> 
         problem = Problem.of(config)
         dataset, sampler = problem.strategy()
         buffer = problem.new_buffer(sampler, len(dataset["rewards"]) + 400, "online")
-        buffer.load(dataset)
+        buffer.load_dataset(dataset)
         buffer.refresh(lambda obs, action: -np.square(action).sum(-1))
-        buffer.draw((4, 256))
+        buffer.sample_indices((4, 256))
         buffer.stats()
         _, peak = tracemalloc.get_traced_memory()
     finally:

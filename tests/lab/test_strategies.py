@@ -41,7 +41,7 @@ def test_every_strategy_draws_from_what_it_keeps(name):
     settings = strategy_row(name).settings(strategy=name)
     kept, sampler = prepare(Replay("top_n", keep=10) if name == "top_n" else settings, dataset, raw, 0, (1, 1, 100))
     buffer = ReplayBuffer(100, sampler, seed=0)
-    buffer.load(kept)
+    buffer.load_dataset(kept)
     batch = buffer.sample(64)
     assert set(batch.reward.tolist()) <= {-1.0, 0.0}
     assert (batch.obs < (30 if name == "top_n" else 63)).all()
@@ -50,12 +50,12 @@ def test_every_strategy_draws_from_what_it_keeps(name):
 @pytest.mark.parametrize(
     ("replay", "made"),
     [
-        (Replay(), "OnPolicy(temperature=0.5)"),
-        (Replay(temperature="auto"), "OnPolicy(temperature='auto', effective=0.25)"),
+        (Replay(), "ARB(temperature=0.5)"),
+        (Replay(temperature="auto"), "ARB(temperature='auto', effective=0.25)"),
         (Replay(temperature="auto", effective=0.1, level="transition"),
-         "OnPolicy(temperature='auto', effective=0.1, level='transition')"),
-        (Replay(temperature=2.0, least_effective=0.25), "OnPolicy(temperature=2.0, least_effective=0.25)"),
-        (Replay(unit="spread", clip=(-5.0, 7.0)), "OnPolicy(temperature=0.5, unit='spread', clip=(-5.0, 7.0))"),
+         "ARB(temperature='auto', effective=0.1, level='transition')"),
+        (Replay(temperature=2.0, least_effective=0.25), "ARB(temperature=2.0, least_effective=0.25)"),
+        (Replay(unit="spread", clip=(-5.0, 7.0)), "ARB(temperature=0.5, unit='spread', clip=(-5.0, 7.0))"),
     ],
 )  # fmt: skip
 def test_settings_reach_the_sampler(replay, made):
@@ -119,9 +119,9 @@ def test_a_strategy_that_learns_learns_from_the_batches_that_the_agent_sees(plac
     learnt, seen = [], []
     train, learn = DensityRatio.train, algorithm.learn
 
-    def trained(self, rows, take, rng):
-        learnt.append(take(rows).obs)
-        return train(self, rows, take, rng)
+    def trained(self, rows, gather, rng):
+        learnt.append(gather(rows).obs)
+        return train(self, rows, gather, rng)
 
     def learned(agent, batches, key, pause):
         seen.extend(batches.obs)

@@ -364,8 +364,8 @@ def test_an_episode_that_is_cut_off_is_not_stored_as_ended():
     buffer = ReplayBuffer(100, seed=0, autoreset="disabled")
     returns = Collector(env, np.random.SeedSequence(0)).collect(Still(), buffer, 12)
     assert len(returns) == 2
-    batch = buffer.take(np.arange(12))
-    assert (batch.discount == 1.0).all()  # bootstrapped everywhere: Pendulum never ends
+    batch = buffer.gather(np.arange(12))
+    assert (batch.mask == 1.0).all()  # bootstrapped everywhere: Pendulum never ends
     assert np.isfinite(batch.return_to_go).tolist() == [True] * 10 + [False] * 2
     assert buffer.stats()["trajectories"] == 3
 
@@ -378,7 +378,7 @@ def test_an_episode_that_ended_is_stored_as_ended():
 
     buffer = ReplayBuffer(10, seed=0, autoreset="disabled")
     Collector(Falling(gymnasium.make("Pendulum-v1")), np.random.SeedSequence(0)).collect(Still(), buffer, 3)
-    assert (buffer.take(np.arange(3)).discount == 0.0).all()
+    assert (buffer.gather(np.arange(3)).mask == 0.0).all()
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_a_failed_maze_episode_has_a_known_return_offline_and_online(agent, fami
     buffer = problem.new_buffer(Uniform(), 10, "online")
     for step in range(3):
         buffer.add([float(step)], [0.0], -5.0, [step + 1.0], terminated=False, truncated=step == 2)
-    returns = buffer.take(np.arange(3)).return_to_go
+    returns = buffer.gather(np.arange(3)).return_to_go
     if expected is None:
         assert returns[2] == pytest.approx(-5.0)
     else:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arb import DataError, OnPolicy, ReplayBuffer, Uniform
+from arb import ARB, DataError, ReplayBuffer, Uniform
 from arb.replay.rows import Rows
 from arb.replay.scoring import score_some
 
@@ -17,7 +17,7 @@ def score(obs, action):
 
 
 def filled(capacity, actions, sampler=None):
-    buffer = ReplayBuffer(capacity, sampler or OnPolicy(0.5), seed=0)
+    buffer = ReplayBuffer(capacity, sampler or ARB(0.5), seed=0)
     add(buffer, actions)
     return buffer
 

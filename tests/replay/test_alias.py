@@ -24,7 +24,7 @@ def test_by_hand():
 
 @given(masses.filter(lambda m: m.max() > 0), st.integers(0, 10))
 def test_what_has_no_mass_is_never_drawn(mass, seed):
-    drawn = AliasTable(mass).draw(np.random.default_rng(seed), 200)
+    drawn = AliasTable(mass).sample(np.random.default_rng(seed), 200)
     assert (mass[drawn] > 0.0).all()
 
 
@@ -32,7 +32,7 @@ def test_what_has_no_mass_is_never_drawn(mass, seed):
 def test_frequencies(spread):
     rng = np.random.default_rng(1)
     mass = np.exp(spread * rng.normal(size=300))
-    counts = np.bincount(AliasTable(mass).draw(rng, 200_000), minlength=300)
+    counts = np.bincount(AliasTable(mass).sample(rng, 200_000), minlength=300)
     assert frequency_excess(counts, mass / mass.sum()) < 5.0
 
 

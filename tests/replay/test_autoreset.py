@@ -58,13 +58,13 @@ def steps(envs, mode):
 
 
 def refuse_anything_that_is_no_step(buffer):
-    batch = buffer.take(np.arange(len(buffer)))
+    batch = buffer.gather(np.arange(len(buffer)))
     np.testing.assert_array_equal(batch.next_obs, batch.obs + 1)
     np.testing.assert_array_equal(batch.reward, batch.next_obs[:, 0])
     starts = np.unique(batch.obs[:, 0] // 100)
     assert buffer.stats()["trajectories"] == len(starts) >= 6
     last = batch.obs[:, 0] % 100 == LENGTH - 1
-    np.testing.assert_array_equal(batch.discount == 0.0, last & (batch.obs[:, 0] // 100 % 2 == 1))
+    np.testing.assert_array_equal(batch.mask == 0.0, last & (batch.obs[:, 0] // 100 % 2 == 1))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -126,7 +126,7 @@ def test_a_saved_buffer_remembers_which_environments_are_about_to_reset(tmp_path
     step(saved, 0.0, 1.0, True)
     saved.save(tmp_path / "buffer.npz")
     other = made()
-    other.restore(tmp_path / "buffer.npz")
+    other.load(tmp_path / "buffer.npz")
     for buffer in (saved, other):
         step(buffer, 1.0, 7.0, False)
         assert len(buffer) == 3
@@ -170,7 +170,7 @@ def test_dicts_get_their_final_observations_too():
     ):
         infos = {"final_obs": final, "_final_obs": np.array([False, True])}
         buffer.add_batch(before, np.zeros((2, 1)), np.zeros(2), after, np.zeros(2), [False, True], infos=infos)
-        batch = buffer.take(np.arange(len(buffer)))
+        batch = buffer.gather(np.arange(len(buffer)))
         assert batch.next_obs["a"][-2:].ravel().tolist() == [1.0, 8.0]
         assert batch.next_obs["b"][-2:].ravel().tolist() == [3.0, 9.0]
         buffer = ReplayBuffer(10, Uniform(), autoreset="same_step")

@@ -153,5 +153,5 @@ def test_a_float64_replay_file_loads(shared_data):
     data = excerpt(shared_data, "hopper_medium_replay-v1")
     assert data["rewards"].shape == (49, 1)
     buffer = ReplayBuffer(1000, Uniform(), seed=0)
-    assert buffer.load(data).rows == 49
+    assert buffer.load_dataset(data).rows == 49
     assert np.isfinite(buffer.sample(64).next_obs).all()

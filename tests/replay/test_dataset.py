@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from arb import DataError, OnPolicy, ReplayBuffer, Uniform, keep_best
+from arb import ARB, DataError, ReplayBuffer, Uniform, keep_best
 
 
 def good(n=6):
@@ -26,10 +26,10 @@ def test_what_d4rl_files_hold_is_accepted():
     data["timeouts"] = np.zeros(6, np.float32)
     data["infos/qpos"] = np.zeros((6, 3))
     target = buffer()
-    assert target.load(data) == (6, 2, 0)
-    batch = target.take(np.arange(6))
+    assert target.load_dataset(data) == (6, 2, 0)
+    batch = target.gather(np.arange(6))
     assert batch.reward.tolist() == [0, 1, 2, 3, 4, 5]
-    assert batch.discount.tolist() == [1, 1, 0, 1, 1, 0]
+    assert batch.mask.tolist() == [1, 1, 0, 1, 1, 0]
     assert batch.obs.dtype == np.float32
 
 
@@ -88,36 +88,36 @@ def test_a_bad_dataset_is_refused_in_one_line(case):
     spoil, message = BAD[case]
     target = buffer()
     with np.errstate(over="ignore"), pytest.raises(DataError, match=message) as caught:
-        target.load(spoil(good()))
+        target.load_dataset(spoil(good()))
     assert "\n" not in str(caught.value)
     assert len(target) == 0  # nothing was taken in
 
 
 def test_a_dataset_larger_than_the_capacity_is_refused():
     with pytest.raises(DataError, match="6 rows but the buffer a capacity of 5: make the buffer larger"):
-        buffer(5).load(good())
+        buffer(5).load_dataset(good())
 
 
 def test_actions_outside_the_bounds_are_refused_by_row():
     data = good()
     data["actions"][4] = 1.5
     with pytest.raises(DataError, match=r"leaves the bounds \[-1, 1\] in row 4: \[1.5\]; clip"):
-        buffer(action_bounds=(-1, 1)).load(data)
+        buffer(action_bounds=(-1, 1)).load_dataset(data)
     with pytest.raises(DataError, match="action leaves the bounds"):
         buffer(action_bounds=(-1, 1)).add([0.0, 0.0], [2.0], 0.0, [0.0, 0.0], False)
 
 
 def test_a_second_dataset_must_fit_the_first():
     target = buffer()
-    target.load(good())
+    target.load_dataset(good())
     with pytest.raises(DataError, match=r"obs has shape \(3,\) per step, but the buffer holds \(2,\)"):
-        target.load(good() | {"observations": np.zeros((6, 3))})
+        target.load_dataset(good() | {"observations": np.zeros((6, 3))})
     discrete = buffer()
-    discrete.load(good() | {"actions": np.zeros(6, np.int64)})
+    discrete.load_dataset(good() | {"actions": np.zeros(6, np.int64)})
     with pytest.raises(DataError, match="action has dtype float32, which does not fit the int64"):
-        discrete.load(good() | {"actions": np.zeros(6)})
+        discrete.load_dataset(good() | {"actions": np.zeros(6)})
     with pytest.raises(DataError, match="observations have the keys"):
-        target.load(good() | {"observations": {"image": np.zeros((6, 2))}})
+        target.load_dataset(good() | {"observations": {"image": np.zeros((6, 2))}})
 
 
 def test_bad_steps_are_refused():
@@ -156,8 +156,8 @@ def test_an_empty_buffer_says_so():
     ],
 )
 def test_bad_scores_are_refused(score, message):
-    target = ReplayBuffer(100, OnPolicy(), seed=0)
-    target.load(good() | {"actions": np.zeros((6, 2))})
+    target = ReplayBuffer(100, ARB(), seed=0)
+    target.load_dataset(good() | {"actions": np.zeros((6, 2))})
     before = target.sampler.probabilities()
     with pytest.raises(DataError, match=message):
         target.refresh(score)
@@ -190,7 +190,7 @@ def test_keep_best_takes_whole_trajectories_by_true_return():
 def test_keep_best_keeps_trajectories_apart_when_loaded():
     data = good(9) | {"rewards": np.repeat([5.0, 0.0, 4.0], 3)}
     target = buffer()
-    assert target.load(keep_best(4)(data)) == (6, 2, 0)
+    assert target.load_dataset(keep_best(4)(data)) == (6, 2, 0)
     assert target.ledger.members().steps.tolist() == [3, 3]
 
 

@@ -48,7 +48,7 @@ def test_without_next_observations_the_last_row_of_a_cut_off_episode_is_not_usab
     assert usable.lengths.tolist() == [3, 1, 1]
     assert usable.observations.ravel().tolist() == [0, 1, 2, 10, 20]
     assert usable.next_observations.ravel()[[0, 1, 3]].tolist() == [1, 2, 11]
-    assert ReplayBuffer(10, Uniform()).load(data) == (5, 3, 1)
+    assert ReplayBuffer(10, Uniform()).load_dataset(data) == (5, 3, 1)
 
 
 def test_select_by_numbers_slice_and_mask():
@@ -103,7 +103,7 @@ def test_antmaze_continues_after_terminals():
     with_final = replace(data, final_observations=np.full((3, 2), 7.0))
     assert with_final.split_at_terminals().final_observations[0].tolist() == data.observations[2].tolist()
     np.testing.assert_array_equal(with_final.split_at_terminals().next_observations, with_final.next_observations)
-    assert ReplayBuffer(20, Uniform(), borders="terminals").load(data).trajectories == 6
+    assert ReplayBuffer(20, Uniform(), boundaries="terminals").load_dataset(data).trajectories == 6
 
 
 @pytest.mark.parametrize("name", ["timeout", "truncated", "truncations"])
@@ -216,12 +216,12 @@ def test_round_trips(data, chance):
 @given(datasets())
 def test_the_buffer_holds_what_the_dataset_says(data):
     buffer = ReplayBuffer(50, Uniform(), gamma=0.5)
-    loaded = buffer.load(data)
+    loaded = buffer.load_dataset(data)
     if loaded.rows == 0:
         return
     usable = data.usable()
     assert loaded == (len(usable), usable.num_episodes, len(data) - len(usable))
-    batch, rows = buffer.take(np.arange(len(usable))), np.flatnonzero(~data.timeouts | (len(usable) == len(data)))
+    batch, rows = buffer.gather(np.arange(len(usable))), np.flatnonzero(~data.timeouts | (len(usable) == len(data)))
     np.testing.assert_array_equal(batch.reward, usable.rewards)
     known = ~usable.terminals
     for ours, theirs in [(batch.obs, usable.observations), (batch.next_obs, usable.next_observations)]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from arb import DataError, OnPolicy, ReplayBuffer, Uniform
+from arb import ARB, DataError, ReplayBuffer, Uniform
 from tests.replay.test_restore import everything
 
 
@@ -117,7 +117,7 @@ def test_enormous_numbers_are_finite():
     buffer = made()
     for x in (0.0, 1e25, 3e38):
         buffer.add(vector(x, 0), vector(x), x, vector(x, 1), terminated=True)
-    assert buffer.take(np.arange(3)).obs[:, 0].tolist() == vector(0.0, 1e25, 3e38).tolist()
+    assert buffer.gather(np.arange(3)).obs[:, 0].tolist() == vector(0.0, 1e25, 3e38).tolist()
 
 
 def test_bounds_hold_as_the_actions_are_stored():
@@ -153,7 +153,7 @@ def test_bounds_of_several_numbers(action, taken, several):
 
 @pytest.mark.parametrize("several", [False, True])
 def test_observations_are_finite_where_jumps_are_allowed(several):
-    buffer, none = made(jump=None), np.zeros(1, bool)
+    buffer, none = made(discontinuity=None), np.zeros(1, bool)
     buffer.add(**PLAIN)
     step = PLAIN | {"obs": vector(np.nan, 0)}
     if several:
@@ -181,7 +181,7 @@ def test_a_jump_is_a_distance_above_the_tolerance(gap, trajectories, several):
 
 
 def test_a_tolerance_of_ones_own():
-    buffer = made(jump=0.5)
+    buffer = made(discontinuity=0.5)
     for start in (0.0, 1.4, 1.9):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -195,7 +195,7 @@ def test_an_episode_that_fails_online_fails_forever():
         buffer.add(vector(t), vector(0), reward, vector(t + 1), terminated=False, truncated=t == 1)
     for t, reward in enumerate([-1.0, 0.0]):
         buffer.add(vector(50 + t), vector(0), reward, vector(51 + t), terminated=t == 1)
-    assert buffer.take(np.arange(4)).return_to_go.tolist() == [-2.0, -2.0, -1.0, 0.0]
+    assert buffer.gather(np.arange(4)).return_to_go.tolist() == [-2.0, -2.0, -1.0, 0.0]
 
 
 # ---- narrow columns -----------------------------------------------------------------------------------------------
@@ -212,11 +212,11 @@ def past(dtype, n=6):
 
 def test_half_precision_is_widened():
     buffer = made()
-    buffer.load(past(np.float16))
+    buffer.load_dataset(past(np.float16))
     x = 70_000.1  # infinite in float16
     for t in range(3):
         buffer.add(vector(x + t), np.zeros(1, np.int16), 0.0, vector(x + t + 1), terminated=False)
-    batch = buffer.take(np.arange(len(buffer)))
+    batch = buffer.gather(np.arange(len(buffer)))
     assert batch.obs.dtype == np.float32
     assert batch.obs[-1] == np.float32(x + 2)
     assert buffer.stats()["trajectories"] == 2  # no step looks like a jump
@@ -225,7 +225,7 @@ def test_half_precision_is_widened():
 @pytest.mark.parametrize("several", [False, True])
 def test_integers_that_fit_are_taken_and_others_refused_with_the_cure(several):
     buffer = made()
-    buffer.load(past(np.int16))
+    buffer.load_dataset(past(np.int16))
 
     def add(x, action=0):
         step = (np.array([x]), np.array([action]), 0.0, np.array([x + 1]), False)
@@ -239,7 +239,7 @@ def test_integers_that_fit_are_taken_and_others_refused_with_the_cure(several):
         add(101, 40_000)
     assert everything(buffer) == before
     add(101)
-    assert buffer.take(np.arange(len(buffer))).obs[-2:].ravel().tolist() == [100, 101]
+    assert buffer.gather(np.arange(len(buffer))).obs[-2:].ravel().tolist() == [100, 101]
 
 
 # ---- batches that say more ----------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_returns_over_several_steps_by_brute_force(steps, n):
             vector(at[env]), vector(0), float(i % 5), vector(at[env] + 1), what == "ends", what == "cut", env=env
         )
         at[env] += 1.0 if what == "on" else 50.0
-    batch = buffer.take(np.arange(len(buffer)), n_step=n)
+    batch = buffer.gather(np.arange(len(buffer)), n_step=n)
     for k in range(len(buffer)):
         here = float(batch.obs[k, 0])
         own = [step for step in told if step[0] == here // 1000]
@@ -269,18 +269,18 @@ def test_returns_over_several_steps_by_brute_force(steps, n):
         np.testing.assert_allclose(batch.reward[k], total, rtol=1e-5)
         assert batch.next_obs[k, 0] == rest[-1][1] + 1
         expected = 0.0 if rest[-1][3] == "ends" else 0.7 ** (len(rest) - 1)
-        np.testing.assert_allclose(batch.discount[k], expected, rtol=1e-5)
+        np.testing.assert_allclose(batch.mask[k], expected, rtol=1e-5)
 
 
 def test_a_terminal_inside_a_trajectory_stops_a_return():
     buffer = made(gamma=0.5)
-    buffer.load({
+    buffer.load_dataset({
         "observations": np.arange(4.0)[:, None], "actions": np.zeros((4, 1)), "rewards": np.ones(4),
         "terminals": np.array([0, 1, 0, 1]), "episode_ids": np.zeros(4, int),
     })  # fmt: skip
-    batch = buffer.take(np.arange(4), n_step=3)
+    batch = buffer.gather(np.arange(4), n_step=3)
     assert batch.reward.tolist() == [1.5, 1.0, 1.5, 1.0]
-    assert batch.discount.tolist() == [0, 0, 0, 0]
+    assert batch.mask.tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("n_step", [0, 1.5, "3"])
@@ -292,8 +292,8 @@ def test_a_number_of_steps_is_a_whole_number(n_step):
 
 
 def test_a_traced_batch_says_where_its_rows_come_from():
-    buffer = ReplayBuffer(20, OnPolicy(0.5), seed=0)
-    buffer.load(past(np.float32))
+    buffer = ReplayBuffer(20, ARB(0.5), seed=0)
+    buffer.load_dataset(past(np.float32))
     buffer.add(vector(50.0), np.zeros(1, np.int16), 0.0, vector(51.0), terminated=False)
     buffer.refresh(lambda obs, action: -obs[:, 0] / 10)
     batch = buffer.sample((3, 8), trace=True, rng=np.random.default_rng(1))
@@ -307,14 +307,14 @@ def test_a_traced_batch_says_where_its_rows_come_from():
 
 def test_a_buffer_is_shown_in_one_line():
     buffer = made(20)
-    buffer.load(past(np.float32))
+    buffer.load_dataset(past(np.float32))
     assert repr(buffer) == "ReplayBuffer(6 of 20 rows, Uniform())"
 
 
 def test_a_plain_step_that_overwrites_offline_rows_says_so():
     buffer, here = ReplayBuffer(3, Uniform(), seed=0), np.zeros(1, np.float32)
     past = {"observations": np.ones((2, 1)), "actions": np.ones((2, 1)), "rewards": np.ones(2), "terminals": [0, 1]}
-    buffer.load(past)
+    buffer.load_dataset(past)
     buffer.add(here, here, 0.0, here, terminated=False)
     with pytest.warns(UserWarning, match="overwrite offline rows from now on: a capacity above 3"):
         buffer.add(here, here, 0.0, here, terminated=False)

@@ -11,13 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from arb import Mixed, OnPolicy, ReplayBuffer, Uniform
+from arb import ARB, Mixed, ReplayBuffer, Uniform
 from tests.replay.model import Model, Step
 
 GAMMA, TEMPERATURE, CLIP = 0.9, 0.7, (-6.0, 1.0)
 
 SAMPLERS = {
-    "arb": lambda: OnPolicy(TEMPERATURE, clip=CLIP),
+    "arb": lambda: ARB(TEMPERATURE, clip=CLIP),
     "naive": Uniform,
     "parallel": Mixed,
 }
@@ -62,7 +62,7 @@ class Interleavings(RuleBasedStateMachine):
         if len(steps) > self.buffer.capacity:
             return
         kept = [step for step, _ in steps]
-        self.buffer.load({
+        self.buffer.load_dataset({
             "observations": np.array([[s.obs] for s in kept]),
             "next_observations": np.array([[s.next_obs] for s in kept]),
             "actions": np.array([[s.obs / 2] for s in kept]),
@@ -108,8 +108,8 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: self.model.steps)
     @rule(n=st.integers(1, 9))
     def sample(self, n):
-        rows = self.buffer.draw((2, n))
-        batch = self.buffer.take(rows)
+        rows = self.buffer.sample_indices((2, n))
+        batch = self.buffer.gather(rows)
         index = {step.obs: i for i, step in enumerate(self.model.steps)}
         living = {step.obs for step in self.model.alive}
         for place in np.ndindex(2, n):
@@ -119,7 +119,7 @@ class Interleavings(RuleBasedStateMachine):
             assert batch.next_obs[place] == step.next_obs
             assert batch.action[place] == np.float32(step.obs / 2)
             assert batch.reward[place] == step.reward
-            assert batch.discount[place] == (0.0 if step.terminated else 1.0)
+            assert batch.mask[place] == (0.0 if step.terminated else 1.0)
             np.testing.assert_allclose(batch.return_to_go[place], self.model.return_to_go(index[obs]), rtol=1e-5)
             assert self.buffer.ledger.is_online(rows[place]) == step.online
 
@@ -129,9 +129,9 @@ class Interleavings(RuleBasedStateMachine):
             path = Path(folder) / "buffer.npz"
             self.buffer.save(path)
             other = self.new(self.buffer.capacity)
-            other.restore(path)
+            other.load(path)
         if self.model.steps:
-            a, b = (buffer.draw((3, 5)) for buffer in (self.buffer, other))
+            a, b = (buffer.sample_indices((3, 5)) for buffer in (self.buffer, other))
             assert (a == b).all()
         self.buffer = other
 

@@ -273,8 +273,8 @@ def test_actions_outside_the_bounds_of_a_squashed_policy_are_refused():
 
 def test_a_squashed_score_takes_the_bounds_of_the_buffer():
     def refreshed(score, **bounds):
-        buffer = arb.ReplayBuffer(20, arb.OnPolicy(0.5), seed=0, **bounds)
-        buffer.load({"observations": np.zeros((8, 1)), "actions": np.linspace(-2, 2, 8)[:, None],
+        buffer = arb.ReplayBuffer(20, arb.ARB(0.5), seed=0, **bounds)
+        buffer.load_dataset({"observations": np.zeros((8, 1)), "actions": np.linspace(-2, 2, 8)[:, None],
                      "rewards": np.zeros(8), "terminals": np.ones(8)})  # fmt: skip
         buffer.refresh(score)
         return buffer.sampler.probabilities()

@@ -3,7 +3,7 @@ import warnings
 import numpy as np
 import pytest
 
-from arb import Batch, DataError, Mixed, OnPolicy, ReplayBuffer, Uniform
+from arb import ARB, Batch, DataError, Mixed, ReplayBuffer, Uniform
 
 
 def uniform(capacity=100, **kwargs):
@@ -11,7 +11,7 @@ def uniform(capacity=100, **kwargs):
 
 
 def everything(buffer) -> Batch:
-    return buffer.take(np.arange(len(buffer)))
+    return buffer.gather(np.arange(len(buffer)))
 
 
 # ---- loading ----------------------------------------------------------------------------------------------------
@@ -19,7 +19,7 @@ def everything(buffer) -> Batch:
 
 def test_loading_by_hand():
     buffer = uniform(gamma=0.5)
-    loaded = buffer.load({
+    loaded = buffer.load_dataset({
         "observations": np.array([[0.0], [1.0], [10.0], [11.0], [12.0]]),
         "actions": np.array([[0.0], [0.1], [0.2], [0.3], [0.4]]),
         "rewards": np.array([1.0, 2.0, 4.0, 8.0, 16.0]),
@@ -32,13 +32,13 @@ def test_loading_by_hand():
     batch = everything(buffer)
     assert batch.obs.ravel().tolist() == [0, 1, 10, 11]
     assert batch.next_obs.ravel().tolist() == [1, 1, 11, 12]
-    assert batch.discount.tolist() == [1, 0, 1, 1]
+    assert batch.mask.tolist() == [1, 0, 1, 1]
     assert batch.return_to_go.tolist() == [2.0, 2.0, 12.0, 16.0]
 
 
 def test_known_next_observations_keep_every_step():
     buffer = uniform()
-    loaded = buffer.load({
+    loaded = buffer.load_dataset({
         "observations": np.array([[0.0], [1.0], [10.0]]),
         "next_observations": np.array([[1.0], [2.0], [11.0]]),
         "actions": np.zeros((3, 1)),
@@ -48,12 +48,12 @@ def test_known_next_observations_keep_every_step():
     })  # fmt: skip
     assert loaded == (3, 2, 0)
     assert everything(buffer).next_obs.ravel().tolist() == [1, 2, 11]
-    assert everything(buffer).discount.tolist() == [1, 1, 1]  # a truncated step bootstraps
+    assert everything(buffer).mask.tolist() == [1, 1, 1]  # a truncated step bootstraps
 
 
 def test_a_terminal_inside_a_trajectory_ends_its_return_only():
     buffer = uniform(gamma=1.0)
-    buffer.load({
+    buffer.load_dataset({
         "observations": np.arange(4.0)[:, None],
         "actions": np.zeros((4, 1)),
         "rewards": np.array([1.0, 1.0, 1.0, 1.0]),
@@ -69,7 +69,7 @@ def test_a_terminal_inside_a_trajectory_ends_its_return_only():
 def test_an_episode_of_which_nothing_can_be_used_vanishes():
     buffer = uniform()
     data = {"observations": np.zeros((1, 1)), "actions": np.zeros((1, 1)), "rewards": [0.0], "terminals": [0]}
-    assert buffer.load(data) == (0, 0, 1)
+    assert buffer.load_dataset(data) == (0, 0, 1)
     assert len(buffer) == 0
 
 
@@ -87,7 +87,7 @@ def test_the_end_of_an_episode_by_hand():
     batch = everything(buffer)
     assert batch.return_to_go.tolist() == [3.0, 4.0, 4.0, -np.inf]
     assert batch.next_obs.ravel().tolist() == [1.0, 2.0, 3.0, 51.0]
-    assert batch.discount.tolist() == [1, 1, 1, 1]
+    assert batch.mask.tolist() == [1, 1, 1, 1]
 
 
 def test_several_environments_have_trajectories_of_their_own():
@@ -129,7 +129,7 @@ def test_a_jump_without_a_flag_starts_a_trajectory_and_is_said_once():
 
 
 def test_jumps_can_be_allowed():
-    buffer = uniform(jump=None)
+    buffer = uniform(discontinuity=None)
     for x in (0.0, 5.0, 9.0):
         buffer.add([x], [0.0], 1.0, [x + 1.0], terminated=False)
     assert everything(buffer).next_obs.ravel().tolist() == [5.0, 9.0, 10.0]
@@ -150,8 +150,8 @@ def test_images_stay_bytes_and_dicts_stay_dicts():
 
 
 def test_the_ring_wraps_through_the_middle_of_an_episode():
-    buffer = ReplayBuffer(10, OnPolicy(), seed=0)
-    buffer.load({
+    buffer = ReplayBuffer(10, ARB(), seed=0)
+    buffer.load_dataset({
         "observations": np.arange(8.0)[:, None],
         "actions": np.zeros((8, 1)),
         "rewards": np.ones(8),
@@ -165,7 +165,7 @@ def test_the_ring_wraps_through_the_middle_of_an_episode():
         buffer.add([100.0 + t], [0.0], 0.0, [101.0 + t], terminated=t == 5)
     batch = buffer.sample(2000)
     assert set(batch.obs.ravel().tolist()) == {4, 5, 6, 7, 100, 101, 102, 103, 104, 105}
-    inner = batch.discount == 1
+    inner = batch.mask == 1
     assert (batch.next_obs[inner] == batch.obs[inner] + 1).all()
     stats = buffer.stats()
     assert stats["online_rows"] == 0.6  # by origin: rows 0 to 3 of the ring are online now
@@ -189,8 +189,8 @@ def many(n=1000, length=50):
 @pytest.mark.parametrize("capacity", [1000, 1003, 5000])
 @pytest.mark.parametrize("chunk", [64, 999, 4096])
 def test_a_score_is_called_with_one_size_and_covers_every_row(capacity, chunk):
-    buffer = ReplayBuffer(capacity, OnPolicy(0.5, level="transition"), seed=0)
-    buffer.load(many())
+    buffer = ReplayBuffer(capacity, ARB(0.5, level="transition"), seed=0)
+    buffer.load_dataset(many())
     sizes = set()
 
     def score(obs, action):
@@ -216,7 +216,7 @@ def test_scores_may_come_from_other_frameworks():
     found = []
     for score in scores.values():
         buffer = ReplayBuffer(1000, seed=0)
-        buffer.load(many())
+        buffer.load_dataset(many())
         buffer.refresh(score)
         found.append(buffer.sampler.probabilities())
     for p in found[1:]:
@@ -226,15 +226,15 @@ def test_scores_may_come_from_other_frameworks():
 def test_strategies_that_do_not_look_at_the_policy_never_call_it():
     for sampler in (Uniform(), Mixed()):
         buffer = ReplayBuffer(1000, sampler, seed=0)
-        buffer.load(many())
+        buffer.load_dataset(many())
         buffer.refresh(lambda obs, action: pytest.fail("called"))
 
 
 def test_statistics_tell_a_temperature_that_is_too_low():
     figures = {}
     for temperature in (0.02, 0.5, 100.0):
-        buffer = ReplayBuffer(2000, OnPolicy(temperature), seed=0)
-        buffer.load(many(length=10))
+        buffer = ReplayBuffer(2000, ARB(temperature), seed=0)
+        buffer.load_dataset(many(length=10))
         buffer.refresh(lambda obs, action: 4.0 * obs[:, 0] - 10.0)
         figures[temperature] = buffer.stats()
     low, high = figures[0.02], figures[100.0]
@@ -251,7 +251,7 @@ def test_statistics_tell_a_temperature_that_is_too_low():
 
 def test_age_by_hand():
     buffer = uniform()
-    buffer.load(many(n=11, length=11))
+    buffer.load_dataset(many(n=11, length=11))
     assert buffer.stats()["age"] == pytest.approx(5.0)  # the mean of 0..10
 
 
@@ -260,7 +260,7 @@ def test_age_by_hand():
 
 def used_buffer(sampler):
     buffer = ReplayBuffer(1200, sampler, seed=3)
-    buffer.load(many())
+    buffer.load_dataset(many())
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the buffer is full")
         add_steps(buffer)
@@ -275,7 +275,7 @@ def add_steps(buffer):
             buffer.refresh(lambda obs, action: np.cos(obs[:, 0]) - 3.0)
 
 
-STRATEGIES = [Uniform, Mixed, OnPolicy, lambda: OnPolicy(level="transition"), lambda: OnPolicy("auto")]
+STRATEGIES = [Uniform, Mixed, ARB, lambda: ARB(level="transition"), lambda: ARB("auto")]
 
 
 @pytest.mark.parametrize("make", STRATEGIES)
@@ -285,7 +285,7 @@ def test_a_restored_buffer_continues_with_the_same_samples(tmp_path, make):
     buffer.sample(10)
     buffer.save(tmp_path / "buffer.npz")
     other = ReplayBuffer(1200, make(), seed=99)
-    other.restore(tmp_path / "buffer.npz")
+    other.load(tmp_path / "buffer.npz")
     for step in range(3):
         a, b = (x.sample((4, 16)) for x in (buffer, other))
         assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
@@ -300,8 +300,8 @@ def test_a_restored_buffer_continues_with_the_same_samples(tmp_path, make):
 @pytest.mark.parametrize("capacity", [1300, 1200])  # at 1200, online steps have overwritten a part of the dataset
 def test_a_file_may_leave_out_the_dataset(tmp_path, capacity):
     def loaded():
-        buffer = ReplayBuffer(capacity, OnPolicy(), seed=3)
-        return buffer, buffer.load(many()).rows
+        buffer = ReplayBuffer(capacity, ARB(), seed=3)
+        return buffer, buffer.load_dataset(many()).rows
 
     buffer, rows = loaded()
     with warnings.catch_warnings():
@@ -312,32 +312,32 @@ def test_a_file_may_leave_out_the_dataset(tmp_path, capacity):
     buffer.save(tmp_path / "online.npz", since=rows)
     assert (tmp_path / "online.npz").stat().st_size < 0.5 * (tmp_path / "whole.npz").stat().st_size
     other, _ = loaded()
-    other.restore(tmp_path / "online.npz")
+    other.load(tmp_path / "online.npz")
     a, b = (x.sample((4, 64)) for x in (buffer, other))
     assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
     with pytest.raises(DataError, match="leaves out a dataset of 1000 rows: load it"):
-        ReplayBuffer(capacity, OnPolicy(), seed=3).restore(tmp_path / "online.npz")
+        ReplayBuffer(capacity, ARB(), seed=3).load(tmp_path / "online.npz")
 
 
 def test_saving_a_new_buffer_and_restoring_it(tmp_path):
     uniform().save(tmp_path / "empty.npz")
     buffer = uniform()
-    buffer.restore(tmp_path / "empty.npz")
+    buffer.load(tmp_path / "empty.npz")
     assert len(buffer) == 0
 
 
 def test_what_cannot_be_restored_is_said(tmp_path):
     path = tmp_path / "buffer.npz"
     used_buffer(Uniform()).save(path)
-    with pytest.raises(DataError, match=r"has the sampler Uniform\(\), this one has OnPolicy"):
-        ReplayBuffer(1200, seed=0).restore(path)
+    with pytest.raises(DataError, match=r"has the sampler Uniform\(\), this one has ARB"):
+        ReplayBuffer(1200, seed=0).load(path)
     with pytest.raises(DataError, match="capacity of 1200, this one of 100"):
-        uniform().restore(path)
+        uniform().load(path)
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(DataError, match="not a saved replay buffer, or is damaged"):
-        uniform().restore(path)
+        uniform().load(path)
     with pytest.raises(FileNotFoundError):
-        uniform().restore(tmp_path / "nowhere.npz")
+        uniform().load(tmp_path / "nowhere.npz")
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
@@ -371,7 +371,7 @@ def test_a_million_rows_load_vectorised():
     }
     buffer = uniform(n)
     start = time.process_time()
-    buffer.load(data)
+    buffer.load_dataset(data)
     assert time.process_time() - start < 20.0  # about a second; a loop over rows would take minutes
     raw = sum(column.nbytes for column in data.values()) + n  # with a flag for time limits
     assert raw < buffer.nbytes < 1.2 * raw

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from arb import DataError, Mixed, OnPolicy, ReplayBuffer, Uniform
+from arb import ARB, DataError, Mixed, ReplayBuffer, Uniform
 from arb.files import read_state, write_state
 
 TRIES = int(os.environ.get("ARB_FUZZ", "60"))
@@ -28,12 +28,12 @@ def score(obs, action):
 
 
 def made(capacity=90, sampler=None, **kwargs):
-    return ReplayBuffer(capacity, sampler or OnPolicy(0.5), **({"seed": 0} | kwargs))
+    return ReplayBuffer(capacity, sampler or ARB(0.5), **({"seed": 0} | kwargs))
 
 
 def filled(buffer, steps=30):
     """With past trajectories and three environments that take turns, one of which has just ended an episode."""
-    buffer.load(data())
+    buffer.load_dataset(data())
     for t in range(steps):
         obs = np.array([[t, e, 0.0] for e in range(3)]) + 100.0 * (t // 10)
         over = np.full(3, t % 10 == 9) & (np.arange(3) < 2 + (t < 20))
@@ -115,7 +115,7 @@ def altered(rng, header, parts):
     return None if same else f"{part}/{name} {before.dtype}{before.shape} -> {after.dtype}{after.shape}"
 
 
-@pytest.mark.parametrize("sampler", [lambda: OnPolicy(0.5), lambda: OnPolicy("auto", level="transition"), Mixed])
+@pytest.mark.parametrize("sampler", [lambda: ARB(0.5), lambda: ARB("auto", level="transition"), Mixed])
 def test_altered_states_are_refused_and_change_nothing(tmp_path, sampler):
     filled(made(sampler=sampler())).save(tmp_path / "sound.npz")
     header, parts = read_state(tmp_path / "sound.npz")
@@ -137,8 +137,8 @@ def test_altered_states_are_refused_and_change_nothing(tmp_path, sampler):
             accepted.append({"sum", "own_sum"} - changed.keys())
             buffer = filled(made(sampler=sampler(), seed=7), steps=12)
     assert all(accepted)
-    buffer.restore(tmp_path / "sound.npz")
-    assert (buffer.draw(50) == made_again(tmp_path, sampler).draw(50)).all()
+    buffer.load(tmp_path / "sound.npz")
+    assert (buffer.sample_indices(50) == made_again(tmp_path, sampler).sample_indices(50)).all()
 
 
 def test_one_changed_number_is_refused(tmp_path):
@@ -156,7 +156,7 @@ def test_one_changed_number_is_refused(tmp_path):
 
 def refusal(buffer, path):
     try:
-        buffer.restore(path)
+        buffer.load(path)
     except DataError as said:
         return str(said)
     return ""
@@ -164,7 +164,7 @@ def refusal(buffer, path):
 
 def made_again(tmp_path, sampler):
     other = made(sampler=sampler())
-    other.restore(tmp_path / "sound.npz")
+    other.load(tmp_path / "sound.npz")
     return other
 
 
@@ -172,15 +172,15 @@ def made_again(tmp_path, sampler):
     ("kwargs", "said"),
     [
         (
-            {"sampler": OnPolicy(0.6)},
-            r"has the sampler OnPolicy\(temperature=0.5\), this one has OnPolicy\(temper.*0.6\)",
+            {"sampler": ARB(0.6)},
+            r"has the sampler ARB\(temperature=0.5\), this one has ARB\(temper.*0.6\)",
         ),
-        ({"sampler": OnPolicy(0.5, level="transition")}, "this one has OnPolicy.*level='transition'"),
+        ({"sampler": ARB(0.5, level="transition")}, "this one has ARB.*level='transition'"),
         ({"sampler": Uniform()}, r"this one has Uniform\(\)"),
         ({"gamma": 0.9}, "saved with gamma=0.99, and this buffer has gamma=0.9"),
-        ({"borders": "terminals"}, "saved with borders=resets, and this buffer has borders=terminals"),
+        ({"boundaries": "terminals"}, "saved with boundaries=resets, and this buffer has boundaries=terminals"),
         ({"failure_reward": -1.0}, "failure_reward=None, and this buffer has failure_reward=-1.0"),
-        ({"jump": None}, "jump=1e-06, and this buffer has jump=None"),
+        ({"discontinuity": None}, "discontinuity=1e-06, and this buffer has discontinuity=None"),
         ({"action_bounds": (-1.0, 1.0)}, "action_bounds=None, and this buffer has"),
         ({"autoreset": "next_step"}, "autoreset=None, and this buffer has autoreset=next_step"),
         ({"capacity": 89}, "capacity of 90, this one of 89"),
@@ -192,60 +192,60 @@ def test_a_buffer_made_otherwise_is_refused(tmp_path, kwargs, said):
     other = filled(made(**{"seed": 5, **kwargs}), steps=3)
     before = everything(other)
     with pytest.raises(DataError, match=said):
-        other.restore(tmp_path / "buffer.npz")
+        other.load(tmp_path / "buffer.npz")
     assert everything(other) == before
 
 
 def test_another_dataset_of_the_same_size_is_refused(tmp_path):
     buffer = made()
-    rows = buffer.load(data()).rows
+    rows = buffer.load_dataset(data()).rows
     buffer.add(np.zeros(3), np.zeros(2), 0.0, np.ones(3), terminated=False)
     buffer.save(tmp_path / "online.npz", since=rows)
     other = made()
-    other.load(data(seed=1))
+    other.load_dataset(data(seed=1))
     before = everything(other)
     with pytest.raises(DataError, match="another one of the same size was loaded"):
-        other.restore(tmp_path / "online.npz")
+        other.load(tmp_path / "online.npz")
     assert everything(other) == before
     same = made()
-    same.load(data())
-    same.restore(tmp_path / "online.npz")
-    assert (same.draw(9) == buffer.draw(9)).all()
+    same.load_dataset(data())
+    same.load(tmp_path / "online.npz")
+    assert (same.sample_indices(9) == buffer.sample_indices(9)).all()
 
 
 @pytest.mark.parametrize("other", [{"observations": np.zeros((40, 4))}, {"actions": np.zeros((40, 1))}])
 def test_other_sizes_are_refused(tmp_path, other):
     filled(made()).save(tmp_path / "buffer.npz")
     buffer = made()
-    buffer.load(data() | other)
+    buffer.load_dataset(data() | other)
     before = everything(buffer)
     with pytest.raises(DataError, match="of the saved buffer has shape"):
-        buffer.restore(tmp_path / "buffer.npz")
+        buffer.load(tmp_path / "buffer.npz")
     assert everything(buffer) == before
 
 
-@pytest.mark.parametrize("sampler", [lambda: OnPolicy(0.5), Mixed])
+@pytest.mark.parametrize("sampler", [lambda: ARB(0.5), Mixed])
 def test_a_buffer_grows_as_long_as_nothing_was_overwritten(tmp_path, sampler):
     small, large = made(140, sampler()), made(500, sampler())
     filled(small).save(tmp_path / "small.npz")
-    large.restore(tmp_path / "small.npz")
-    assert (small.draw((4, 20)) == large.draw((4, 20))).all()
+    large.load(tmp_path / "small.npz")
+    assert (small.sample_indices((4, 20)) == large.sample_indices((4, 20))).all()
     for t in range(100):
         large.add(np.full(3, 900.0 + t), np.zeros(2), 0.0, np.full(3, 901.0 + t), terminated=False, env=9)
     assert len(large) > 140
 
 
 def test_earlier_formats_are_refused(tmp_path):
-    write_state(tmp_path / "old.npz", {"format": 1, "sampler": "OnPolicy"}, {})
+    write_state(tmp_path / "old.npz", {"format": 1, "sampler": "ARB"}, {})
     with pytest.raises(DataError, match="saved in format 1, and this version reads format 2"):
-        made().restore(tmp_path / "old.npz")
+        made().load(tmp_path / "old.npz")
 
 
 @pytest.mark.parametrize("loaded", [False, True], ids=["whole", "without the dataset"])
 def test_a_restored_buffer_goes_on_step_by_step(tmp_path, loaded):
     def begun():
         buffer = made(300)
-        return buffer, buffer.load(data()).rows
+        return buffer, buffer.load_dataset(data()).rows
 
     def go_on(buffer, start, steps):
         for t in range(start, start + steps):
@@ -256,10 +256,10 @@ def test_a_restored_buffer_goes_on_step_by_step(tmp_path, loaded):
     go_on(buffer, 0, 10)
     buffer.save(tmp_path / "buffer.npz", since=rows if loaded else 0)
     other = begun()[0] if loaded else made(300)
-    other.restore(tmp_path / "buffer.npz")
+    other.load(tmp_path / "buffer.npz")
     for one in (buffer, other):
         go_on(one, 10, 5)
-        assert one.take(np.arange(rows, rows + 15)).next_obs[:, 0].tolist() == list(range(1, 16))
+        assert one.gather(np.arange(rows, rows + 15)).next_obs[:, 0].tolist() == list(range(1, 16))
     assert everything(buffer) == everything(other)
 
 
@@ -276,7 +276,7 @@ def test_an_open_episode_whose_rows_are_gone_goes_on_after_a_restore(tmp_path):
     step(buffer, 2, 500.0)
     buffer.save(tmp_path / "buffer.npz")
     other = made(4)
-    other.restore(tmp_path / "buffer.npz")
+    other.load(tmp_path / "buffer.npz")
     for one in (buffer, other):
         step(one, 0, 1.0)  # goes on from where it was, although no row of it is left
         step(one, 1, 105.0)

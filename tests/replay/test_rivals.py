@@ -36,7 +36,7 @@ def bound(sampler, capacity=1000, offline=100, online=0):
 
 
 def share_drawn_offline(sampler, n=256):
-    return float((~sampler.ledger.is_online(sampler.draw(np.random.default_rng(0), (n,)))).mean())
+    return float((~sampler.ledger.is_online(sampler.sample_indices(np.random.default_rng(0), (n,)))).mean())
 
 
 # ---- annealed ---------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def test_the_offline_share_falls_in_a_straight_line():
         sampler.insert(sampler.ledger.extend(np.array([50]), online=True)[0])
         found.append(share_drawn_offline(sampler))
     assert found == [96 / 256, 64 / 256, 32 / 256, 0.0, 0.0]
-    assert sampler.report() == {"offline_share": 0.0}
+    assert sampler.metrics() == {"offline_share": 0.0}
 
 
 def test_annealing_counts_steps_that_have_been_overwritten():
@@ -117,7 +117,7 @@ def test_the_bandit_by_hand():
 
 def judged(sampler, offline, online):
     """One block: the critics' advantage is the same on all rows of an origin."""
-    sampler.judge(
+    sampler.update_from_critic(
         lambda rows: np.where(sampler.ledger.is_online(rows), online, offline).astype(float), np.random.default_rng(0)
     )
 
@@ -125,10 +125,10 @@ def judged(sampler, offline, online):
 def test_the_reward_is_the_gap_of_the_gaps():
     sampler = bound(Road(), online=50)
     judged(sampler, 2.0, 0.5)
-    assert math.isnan(sampler.report()["bandit_reward"])  # nothing has been chosen yet
+    assert math.isnan(sampler.metrics()["bandit_reward"])  # nothing has been chosen yet
     assert sampler.offline_share == 0.1
     judged(sampler, 2.0, 0.5)
-    assert sampler.report() == {"bandit_reward": 1.5, "offline_share": 0.3}
+    assert sampler.metrics() == {"bandit_reward": 1.5, "offline_share": 0.3}
     assert share_drawn_offline(sampler) == 76 / 256
 
 
@@ -165,7 +165,7 @@ def test_the_bandit_goes_on_where_it_was_saved():
     for block in range(9):
         for each in (sampler, other):
             judged(each, float(block % 3), 0.0)
-        assert sampler.report() == other.report()
+        assert sampler.metrics() == other.metrics()
 
 
 @pytest.mark.parametrize(
@@ -192,11 +192,11 @@ def test_every_rival_serves_a_buffer_through_saving(name, tmp_path):
         return ReplayBuffer(60, RIVALS[name](), seed=0)
 
     ours, other = buffer(), buffer()
-    ours.load({"observations": np.zeros((40, 1)), "actions": np.zeros((40, 1)), "rewards": np.zeros(40),
+    ours.load_dataset({"observations": np.zeros((40, 1)), "actions": np.zeros((40, 1)), "rewards": np.zeros(40),
                "terminals": np.arange(40) % 8 == 7})  # fmt: skip
     for _ in range(30):
         ours.add([0.0], [0.0], 0.0, [0.0], terminated=False)
     ours.save(tmp_path / "buffer.npz")
-    other.restore(tmp_path / "buffer.npz")
-    assert (ours.draw((4, 64)) == other.draw((4, 64))).all()
+    other.load(tmp_path / "buffer.npz")
+    assert (ours.sample_indices((4, 64)) == other.sample_indices((4, 64))).all()
     assert 0.0 <= ours.stats()["online_share"] <= 1.0

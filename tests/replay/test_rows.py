@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arb import DataError, Mixed, OnPolicy, ReplayBuffer, Uniform
+from arb import ARB, DataError, Mixed, ReplayBuffer, Uniform
 from arb.replay.rows import Rows
 
 
@@ -25,7 +25,7 @@ def test_streams_make_trajectories_by_hand():
 
 @given(size=st.integers(1, 40), chunk=st.integers(1, 17))
 def test_a_refresh_asks_for_living_rows_only_and_always_for_as_many(size, chunk):
-    rows, asked = Rows(64, OnPolicy(), seed=0), []
+    rows, asked = Rows(64, ARB(), seed=0), []
     rows.extend([size])
     numbers = np.arange(size, dtype=float)
 
@@ -38,7 +38,7 @@ def test_a_refresh_asks_for_living_rows_only_and_always_for_as_many(size, chunk)
     assert set(np.concatenate(asked)) == set(numbers)
 
 
-@pytest.mark.parametrize("sampler", [Uniform, Mixed, OnPolicy])
+@pytest.mark.parametrize("sampler", [Uniform, Mixed, ARB])
 def test_a_copy_by_state_or_by_pickle_draws_the_same(sampler):
     def filled():
         rows = Rows(20, sampler(), seed=3)
@@ -48,29 +48,29 @@ def test_a_copy_by_state_or_by_pickle_draws_the_same(sampler):
         return rows
 
     rows, restored = filled(), Rows(20, sampler(), seed=99)
-    rows.draw(7)
+    rows.sample_indices(7)
     restored.restore(*rows.state())
     pickled = pickle.loads(pickle.dumps(rows))
     for other in (restored, pickled):
         other.append([0], ends=[True])
     rows.append([0], ends=[True])
-    expected = rows.draw((5, 8)).tolist()
-    assert restored.draw((5, 8)).tolist() == expected
-    assert pickled.draw((5, 8)).tolist() == expected
+    expected = rows.sample_indices((5, 8)).tolist()
+    assert restored.sample_indices((5, 8)).tolist() == expected
+    assert pickled.sample_indices((5, 8)).tolist() == expected
     assert pickled.stats() == rows.stats()
 
 
 def test_only_a_strategy_that_learns_is_given_columns():
     class Learner(Uniform):
-        learns = True
+        trainable = True
 
-        def train(self, rows, take, rng):
-            batch = take(rows)
+        def train(self, rows, gather, rng):
+            batch = gather(rows)
             self.seen = (rows.tolist(), batch.obs.tolist(), batch.action.tolist())
             return 0.0
 
     class Other(Uniform):
-        def train(self, rows, take, rng):
+        def train(self, rows, gather, rng):
             pytest.fail("this strategy does not learn")
 
     obs, action = np.arange(6.0)[:, None], -np.arange(6.0)[:, None]
@@ -83,36 +83,36 @@ def test_only_a_strategy_that_learns_is_given_columns():
 
 def test_a_refresh_that_is_forgotten_is_called_for_once(monkeypatch):
     monkeypatch.setattr("arb.replay.rows.PATIENCE", 6)
-    never, once, quiet = Rows(50, OnPolicy()), Rows(50, OnPolicy()), Rows(50, Uniform())
+    never, once, quiet = Rows(50, ARB()), Rows(50, ARB()), Rows(50, Uniform())
     for rows in (never, once, quiet):
         rows.extend([9])  # past experience alone may be learned from without a refresh
-        rows.draw(1)
+        rows.sample_indices(1)
         for _ in range(3):
             rows.append([0, 1])
-    quiet.draw(1)
+    quiet.sample_indices(1)
     once.refresh(lambda chosen: np.zeros(50)[chosen])
     once.append([0, 1, 2, 3, 4])
-    once.draw(1)
+    once.sample_indices(1)
     once.append([0])
     for rows in (never, once):
-        with pytest.warns(UserWarning, match="6 steps were added without a refresh, so OnPolicy does not follow"):
-            rows.draw(1)
+        with pytest.warns(UserWarning, match="6 steps were added without a refresh, so ARB does not follow"):
+            rows.sample_indices(1)
         rows.append([0])
-        rows.draw(1)  # a second warning would be an error
+        rows.sample_indices(1)  # a second warning would be an error
 
 
 def test_steps_added_one_by_one_are_counted_too(monkeypatch):
     monkeypatch.setattr("arb.replay.rows.PATIENCE", 6)
-    buffer, here = ReplayBuffer(50, OnPolicy(), seed=0), np.zeros(1, np.float32)
+    buffer, here = ReplayBuffer(50, ARB(), seed=0), np.zeros(1, np.float32)
     for _ in range(6):
         buffer.add(here, here, 0.0, here, terminated=False)
     with pytest.warns(UserWarning, match="6 steps were added without a refresh"):
-        buffer.draw(1)
+        buffer.sample_indices(1)
 
 
 def test_steps_that_come_while_rows_are_scored_are_counted_as_not_weighed(monkeypatch):
     monkeypatch.setattr("arb.replay.rows.PATIENCE", 6)
-    rows = Rows(50, OnPolicy())
+    rows = Rows(50, ARB())
     rows.append([0])
 
     def score(chosen):
@@ -121,36 +121,36 @@ def test_steps_that_come_while_rows_are_scored_are_counted_as_not_weighed(monkey
 
     rows.refresh(score, chunk=1)
     rows.append([0])
-    rows.draw(1)  # five steps: not yet
+    rows.sample_indices(1)  # five steps: not yet
     rows.append([0])
     with pytest.warns(UserWarning, match="6 steps were added without a refresh"):
-        rows.draw(1)
+        rows.sample_indices(1)
 
 
 def test_draws_are_counted_from_the_last_refresh():
     rows = Rows(50, Uniform(), seed=0)
     rows.extend([10])
-    rows.draw((3, 5))
-    rows.draw(5)
+    rows.sample_indices((3, 5))
+    rows.sample_indices(5)
     assert rows.stats()["replay_volume"] == pytest.approx(20 / 10)
     rows.refresh(lambda chosen: np.zeros(50)[chosen])
-    rows.draw(5)
+    rows.sample_indices(5)
     assert rows.stats()["replay_volume"] == pytest.approx(5 / 10)
 
 
 def test_a_state_of_another_strategy_is_refused():
     rows = Rows(5, Uniform())
-    with pytest.raises(DataError, match=r"sampler OnPolicy\(.*\), this one has Uniform\(\)"):
-        rows.restore(*Rows(5, OnPolicy()).state())
+    with pytest.raises(DataError, match=r"sampler ARB\(.*\), this one has Uniform\(\)"):
+        rows.restore(*Rows(5, ARB()).state())
 
 
 def test_a_refresh_is_due_at_first_and_every_so_many_rows_also_after_restoring():
-    rows = Rows(8, OnPolicy("auto"), seed=0)
+    rows = Rows(8, ARB("auto"), seed=0)
     rows.extend([2, 2])
     assert rows.is_due(100)
     rows.refresh(lambda chosen: np.zeros(4)[chosen])
     rows.append([0])
-    again = Rows(8, OnPolicy("auto"), seed=0)
+    again = Rows(8, ARB("auto"), seed=0)
     again.restore(*rows.state())
     for one in (rows, again):
         assert (one.is_due(2), one.is_due(1)) == (False, True)
@@ -160,7 +160,7 @@ def test_a_refresh_is_due_at_first_and_every_so_many_rows_also_after_restoring()
     assert not again.is_due(2)
 
 
-@pytest.mark.parametrize("call", [lambda r: r.draw(3), lambda r: r.refresh(lambda x: x), lambda r: r.stats()])
+@pytest.mark.parametrize("call", [lambda r: r.sample_indices(3), lambda r: r.refresh(lambda x: x), lambda r: r.stats()])
 def test_empty_rows_say_so(call):
     with pytest.raises(DataError, match="an empty buffer cannot be"):
         call(Rows(3))
@@ -173,16 +173,16 @@ WRONG = {
         "capacity must be a whole number, got 1000000.0: write 1000000",
     ),
     "no capacity": (lambda: Rows(0), DataError, "capacity must be at least 1, got 0"),
-    "word as sampler": (lambda: Rows(5, "arb"), DataError, r"must be a strategy, such as arb.OnPolicy.*got 'arb'"),
-    "class as sampler": (lambda: Rows(5, OnPolicy), DataError, r"class OnPolicy: make one of it, OnPolicy\(\)"),
+    "word as sampler": (lambda: Rows(5, "arb"), DataError, r"must be a strategy, such as arb.ARB.*got 'arb'"),
+    "class as sampler": (lambda: Rows(5, ARB), DataError, r"class ARB: make one of it, ARB\(\)"),
     "float batch": (
-        lambda: one_row().draw(256.0),
+        lambda: one_row().sample_indices(256.0),
         DataError,
         "a batch must be a whole number, got 256.0: write",
     ),
-    "half a batch": (lambda: one_row().draw((2, 0.5)), DataError, "whole number, got 0.5$"),
-    "negative batch": (lambda: one_row().draw(-1), DataError, "a batch must be at least 1, got -1"),
-    "empty batch": (lambda: one_row().draw((4, 0)), DataError, "a batch must be at least 1, got 0"),
+    "half a batch": (lambda: one_row().sample_indices((2, 0.5)), DataError, "whole number, got 0.5$"),
+    "negative batch": (lambda: one_row().sample_indices(-1), DataError, "a batch must be at least 1, got -1"),
+    "empty batch": (lambda: one_row().sample_indices((4, 0)), DataError, "a batch must be at least 1, got 0"),
 }
 
 
@@ -202,14 +202,14 @@ def test_a_single_row_is_a_buffer():
     rows = Rows(1, Uniform(), seed=0)
     for stream in (0, 1, 1):
         rows.append([stream])
-    assert rows.draw(3).tolist() == [0, 0, 0]
+    assert rows.sample_indices(3).tolist() == [0, 0, 0]
     assert rows.close(0).tolist() == []
     assert rows.close(1).tolist() == [0]
 
 
 def test_integers_of_any_kind_are_sizes():
-    assert one_row().draw(np.int64(3)).tolist() == [0, 0, 0]
-    assert one_row().draw([np.int32(1), 2]).tolist() == [[0, 0]]
+    assert one_row().sample_indices(np.int64(3)).tolist() == [0, 0, 0]
+    assert one_row().sample_indices([np.int32(1), 2]).tolist() == [[0, 0]]
     assert type(Rows(np.int64(7)).ledger.capacity) is int
 
 
@@ -231,11 +231,11 @@ def test_a_strategy_hears_of_every_row_however_it_came():
 
 
 def test_loading_over_weighed_rows_forgets_them():
-    rows = Rows(6, OnPolicy(0.01), seed=0)
+    rows = Rows(6, ARB(0.01), seed=0)
     rows.extend([3, 3])
     rows.refresh(lambda chosen: np.array([-1.0, -1, -1, -9, -9, -9])[chosen])
     rows.extend([3])  # in the place of the heaviest
-    assert set(rows.draw(200).tolist()) == set(range(6))
+    assert set(rows.sample_indices(200).tolist()) == set(range(6))
 
 
 @pytest.mark.parametrize("capacity", [5, 6, 9, 40])

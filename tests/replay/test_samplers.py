@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from arb import DataError, Mixed, OnPolicy, ReplayBuffer, Sampler, Uniform
+from arb import ARB, DataError, Mixed, ReplayBuffer, Sampler, Uniform
 from arb.replay.index import Ledger
 from arb.testing import check_sampler
 
@@ -9,16 +9,16 @@ STRATEGIES = {
     "naive": Uniform,
     "parallel": Mixed,
     "parallel, a quarter offline": lambda: Mixed(0.25),
-    "arb": OnPolicy,
-    "arb, cold": lambda: OnPolicy(0.1),
-    "arb, warm": lambda: OnPolicy(5.0),
-    "arb, transitions": lambda: OnPolicy(0.5, level="transition"),
-    "arb, cold transitions": lambda: OnPolicy(0.1, level="transition"),
-    "arb auto": lambda: OnPolicy("auto", effective=0.25),
-    "arb auto, transitions": lambda: OnPolicy("auto", effective=0.1, level="transition"),
-    "arb auto, 12 rows": lambda: OnPolicy("auto", effective=12),
-    "arb with a floor": lambda: OnPolicy(0.05, least_effective=0.5),
-    "arb in units of the spread": lambda: OnPolicy(0.5, unit="spread"),
+    "arb": ARB,
+    "arb, cold": lambda: ARB(0.1),
+    "arb, warm": lambda: ARB(5.0),
+    "arb, transitions": lambda: ARB(0.5, level="transition"),
+    "arb, cold transitions": lambda: ARB(0.1, level="transition"),
+    "arb auto": lambda: ARB("auto", effective=0.25),
+    "arb auto, transitions": lambda: ARB("auto", effective=0.1, level="transition"),
+    "arb auto, 12 rows": lambda: ARB("auto", effective=12),
+    "arb with a floor": lambda: ARB(0.05, least_effective=0.5),
+    "arb in units of the spread": lambda: ARB(0.5, unit="spread"),
 }
 
 
@@ -33,26 +33,26 @@ def test_every_strategy_keeps_the_promises(name):
 class Forgetful(Uniform):
     """Ignores its generator."""
 
-    def draw(self, rng, shape):
+    def sample_indices(self, rng, shape):
         return np.random.default_rng().integers(self.ledger.size, size=shape)
 
 
 class Biased(Uniform):
     """Draws the first row too often."""
 
-    def draw(self, rng, shape):
-        rows = super().draw(rng, shape)
+    def sample_indices(self, rng, shape):
+        rows = super().sample_indices(rng, shape)
         return np.where(rng.random(shape) < 0.02, 0, rows)
 
 
 class Dangling(Uniform):
     """Draws from the whole ring, filled or not."""
 
-    def draw(self, rng, shape):
+    def sample_indices(self, rng, shape):
         return rng.integers(self.ledger.capacity, size=shape)
 
 
-class Amnesiac(OnPolicy):
+class Amnesiac(ARB):
     """Loses its weights when saved."""
 
     def restore(self, state):
@@ -94,7 +94,7 @@ def bound(sampler, capacity, *lengths):
 
 
 def weighed(sampler, scores):
-    sampler.reweigh(np.asarray(scores, np.float32), sampler.ledger.head)
+    sampler.update_weights(np.asarray(scores, np.float32), sampler.ledger.head)
     return sampler
 
 
@@ -104,19 +104,19 @@ def step(sampler):
 
 def test_arb_by_hand():
     # means -1 and -2 at λ = 0.5: weights 1 and e^-2 per row, on 2 and 3 rows
-    sampler = weighed(bound(OnPolicy(0.5), 10, 2, 3), [-0.5, -1.5, -2.0, -3.0, -1.0])
+    sampler = weighed(bound(ARB(0.5), 10, 2, 3), [-0.5, -1.5, -2.0, -3.0, -1.0])
     e = np.exp(-2.0)
     np.testing.assert_allclose(sampler.probabilities(), np.array([1, 1, e, e, e]) / (2 + 3 * e), rtol=1e-6)
 
 
 def test_arb_transitions_by_hand():
-    sampler = weighed(bound(OnPolicy(0.5, level="transition"), 10, 3), [-1.0, -2.0, -50.0])
+    sampler = weighed(bound(ARB(0.5, level="transition"), 10, 3), [-1.0, -2.0, -50.0])
     expected = np.exp(np.array([0.0, -2.0, -22.0]))  # the last is clipped to -12, 11 below the first
     np.testing.assert_allclose(sampler.probabilities(), expected / expected.sum(), rtol=1e-6)
 
 
 def test_new_rows_get_the_largest_weight():
-    sampler = weighed(bound(OnPolicy(0.5), 10, 2, 2), [-1.0, -1.0, -9.0, -9.0])
+    sampler = weighed(bound(ARB(0.5), 10, 2, 2), [-1.0, -1.0, -9.0, -9.0])
     step(sampler)
     p = sampler.probabilities()
     assert p[4] == pytest.approx(p[0])
@@ -126,13 +126,13 @@ def test_new_rows_get_the_largest_weight():
 
 def test_new_rows_get_the_largest_weight_of_a_living_row():
     # weights 1, e^-2, e^-4 in that order of age; four new rows overwrite the two of weight 1 and two of weight e^-2
-    sampler = weighed(bound(OnPolicy(0.5), 8, 2, 3, 3), [-1.0] * 2 + [-2.0] * 3 + [-3.0] * 3)
+    sampler = weighed(bound(ARB(0.5), 8, 2, 3, 3), [-1.0] * 2 + [-2.0] * 3 + [-3.0] * 3)
     for _ in range(4):
         step(sampler)
-        assert set(sampler.draw(np.random.default_rng(0), (3000,)).tolist()) == set(range(8))
+        assert set(sampler.sample_indices(np.random.default_rng(0), (3000,)).tolist()) == set(range(8))
     e = np.exp(-2.0)
     np.testing.assert_allclose(sampler.probabilities() * (5 + 3 * e), [1, 1, 1, 1, 1, e, e, e], rtol=1e-12)
-    assert sampler.report()["steps_since_refresh"] == 4.0
+    assert sampler.metrics()["steps_since_refresh"] == 4.0
     for _ in range(2):  # now the row of weight e^-2 is gone as well, and one of weight e^-4
         step(sampler)
     np.testing.assert_allclose(sampler.probabilities(), np.full(8, 1 / 8), rtol=1e-12)
@@ -140,23 +140,23 @@ def test_new_rows_get_the_largest_weight_of_a_living_row():
 
 def test_draws_do_not_wait_for_rows_that_are_gone():
     # the overwritten rows had e^500 times the weight of all others: drawing until another row comes would never end
-    sampler = weighed(bound(OnPolicy(0.02), 10, 5, 5), [-1.0] * 5 + [-11.0] * 5)
+    sampler = weighed(bound(ARB(0.02), 10, 5, 5), [-1.0] * 5 + [-11.0] * 5)
     for _ in range(6):
         step(sampler)
     np.testing.assert_allclose(sampler.probabilities(), np.full(10, 0.1), rtol=1e-12)
-    assert set(sampler.draw(np.random.default_rng(0), (1000,)).tolist()) == set(range(10))
+    assert set(sampler.sample_indices(np.random.default_rng(0), (1000,)).tolist()) == set(range(10))
 
 
 def test_a_state_from_before_the_first_refresh_takes_the_weights_away():
-    sampler = weighed(bound(OnPolicy(0.5), 10, 2, 2), [-1.0, -1.0, -9.0, -9.0])
-    sampler.restore(bound(OnPolicy(0.5), 10, 2, 2).state())
+    sampler = weighed(bound(ARB(0.5), 10, 2, 2), [-1.0, -1.0, -9.0, -9.0])
+    sampler.restore(bound(ARB(0.5), 10, 2, 2).state())
     assert sampler.probabilities().tolist() == [0.25] * 4
 
 
 def test_a_sampler_serves_one_buffer():
-    sampler = OnPolicy()
+    sampler = ARB()
     ReplayBuffer(10, sampler)
-    with pytest.raises(DataError, match="this OnPolicy already serves another buffer: make a new one"):
+    with pytest.raises(DataError, match="this ARB already serves another buffer: make a new one"):
         ReplayBuffer(10, sampler)
 
 
@@ -165,9 +165,9 @@ def test_a_sampler_serves_one_buffer():
     [
         (Uniform(), "Uniform()"),
         (Mixed(0.25), "Mixed(offline_share=0.25)"),
-        (OnPolicy(), "OnPolicy(temperature='auto', effective=0.25)"),
-        (OnPolicy(0.5), "OnPolicy(temperature=0.5)"),
-        (OnPolicy(2, level="transition"), "OnPolicy(temperature=2, level='transition')"),
+        (ARB(), "ARB(temperature='auto', effective=0.25)"),
+        (ARB(0.5), "ARB(temperature=0.5)"),
+        (ARB(2, level="transition"), "ARB(temperature=2, level='transition')"),
         (Forgetful(), "Forgetful()"),
     ],
     ids=str,
@@ -177,7 +177,7 @@ def test_a_sampler_is_shown_in_one_line(sampler, shown):
 
 
 def test_an_unfinished_episode_counts_with_its_prefix():
-    sampler = bound(OnPolicy(1.0), 10, 1)
+    sampler = bound(ARB(1.0), 10, 1)
     for _ in range(2):
         step(sampler)
     weighed(sampler, [-1.0, -2.0, -4.0])
@@ -190,23 +190,23 @@ def test_an_unfinished_episode_counts_with_its_prefix():
 
 def test_mixed_batches_have_exact_counts():
     buffer = ReplayBuffer(100, Mixed(0.5), seed=0)
-    buffer.load(dataset(20))
-    assert not buffer.ledger.is_online(buffer.draw(256)).any()  # nothing is online yet
+    buffer.load_dataset(dataset(20))
+    assert not buffer.ledger.is_online(buffer.sample_indices(256)).any()  # nothing is online yet
     for _ in range(3):
         buffer.add(np.zeros(1), np.zeros(1), 0.0, np.zeros(1), terminated=True)
-    online = buffer.ledger.is_online(buffer.draw((50, 256)))
+    online = buffer.ledger.is_online(buffer.sample_indices((50, 256)))
     assert (online.sum(1) == 128).all()
     assert online[:, 128:].all()
 
 
 def test_mixed_without_offline_rows_left():
     buffer = ReplayBuffer(4, Mixed(0.5), seed=0)
-    buffer.load(dataset(4))
+    buffer.load_dataset(dataset(4))
     with pytest.warns(UserWarning, match="online steps overwrite offline rows from now on: a capacity above 4"):
         buffer.add(np.zeros(1), np.zeros(1), 0.0, np.zeros(1), terminated=True)
     for _ in range(3):
         buffer.add(np.zeros(1), np.zeros(1), 0.0, np.zeros(1), terminated=True)
-    assert buffer.ledger.is_online(buffer.draw(64)).all()
+    assert buffer.ledger.is_online(buffer.sample_indices(64)).all()
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_mixed_without_offline_rows_left():
 )
 def test_impossible_settings_are_refused(kwargs, message):
     with pytest.raises(DataError, match=message):
-        OnPolicy(**kwargs)
+        ARB(**kwargs)
 
 
 def test_an_impossible_share_is_refused():

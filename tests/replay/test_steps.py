@@ -74,9 +74,9 @@ def test_valid_needs_one_flag_per_environment(rows):
 def test_what_may_say_yes(over):
     buffer = ReplayBuffer(5, Uniform(), seed=0)
     buffer.add(**{**GOOD, "reward": np.array([3.0]), "terminated": over})
-    batch = buffer.take(np.array([0]))
+    batch = buffer.gather(np.array([0]))
     assert batch.reward.tolist() == [3.0]
-    assert batch.discount.tolist() == [0.0]
+    assert batch.mask.tolist() == [0.0]
 
 
 def test_tensors_are_numbers_too():

@@ -25,9 +25,9 @@ def test_no_row_without_weight_is_drawn(weight, stratified, seed):
     tree.set(np.arange(len(weight)), weight)
     if max(weight) == 0.0:
         with pytest.raises(DataError, match="nothing can be drawn"):
-            tree.draw(np.random.default_rng(seed), 1)
+            tree.sample(np.random.default_rng(seed), 1)
         return
-    rows = tree.draw(np.random.default_rng(seed), 64, stratified=stratified)
+    rows = tree.sample(np.random.default_rng(seed), 64, stratified=stratified)
     assert (np.array(weight)[rows] > 0.0).all()
 
 
@@ -40,7 +40,7 @@ def test_frequencies(capacity, stratified):
     weight[0] = 1.0
     tree = SumTree(capacity)
     tree.set(np.arange(capacity), weight)
-    counts = np.bincount(tree.draw(rng, 100_000, stratified=stratified), minlength=capacity)
+    counts = np.bincount(tree.sample(rng, 100_000, stratified=stratified), minlength=capacity)
     assert frequency_excess(counts, weight / weight.sum()) < 5.0
 
 
@@ -65,7 +65,7 @@ def test_state_and_restore():
     tree.set(np.arange(10), np.arange(10.0))
     twin = SumTree(10)
     twin.restore(tree.state())
-    a, b = (t.draw(np.random.default_rng(3), 50) for t in (tree, twin))
+    a, b = (t.sample(np.random.default_rng(3), 50) for t in (tree, twin))
     assert (a == b).all()
 
 
@@ -81,5 +81,5 @@ def test_what_is_refused():
 def test_only_stratified_draws_take_one_row_of_each_part():
     tree = SumTree(64)
     tree.set(np.arange(64), np.ones(64))
-    assert sorted(tree.draw(np.random.default_rng(0), 64, stratified=True).tolist()) == list(range(64))
-    assert len(set(tree.draw(np.random.default_rng(0), 64).tolist())) < 64
+    assert sorted(tree.sample(np.random.default_rng(0), 64, stratified=True).tolist()) == list(range(64))
+    assert len(set(tree.sample(np.random.default_rng(0), 64).tolist())) < 64

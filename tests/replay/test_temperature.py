@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arb import OnPolicy, ReplayBuffer
+from arb import ARB, ReplayBuffer
 from arb.replay.diagnostics import effective_sample_size
 from arb.replay.rows import Rows
 from arb.replay.temperature import (
@@ -158,7 +158,7 @@ trajectories = st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1
 def test_no_set_of_rows_exceeds_the_bound(given_trajectories, share, level, seed):
     lengths, online = zip(*given_trajectories, strict=True)
     scores = np.random.default_rng(seed).normal(-3.0, 2.0, sum(lengths))
-    rows = filled(OnPolicy("auto", effective=share, level=level), lengths, online, scores)
+    rows = filled(ARB("auto", effective=share, level=level), lengths, online, scores)
     stats, p = rows.stats(), rows.sampler.probabilities()
     assert stats["effective_share"] >= share * (1 - 1e-6)
     assert stats["online_share"] <= stats["online_bound"] * (1 + 1e-6)
@@ -174,11 +174,11 @@ def test_draws_stay_as_they_are_under_affine_changes_of_the_score(level):
     scores = rng.uniform(-4.0, 0.0, sum(lengths)).astype(np.float32)
     clip = (-1000.0, 1000.0)
     ours, theirs = (
-        filled(OnPolicy("auto", effective=0.2, level=level, clip=clip), lengths, [False] * 30, changed)
+        filled(ARB("auto", effective=0.2, level=level, clip=clip), lengths, [False] * 30, changed)
         for changed in (scores, 32.0 * scores + 8.0)  # exact in float32
     )
     np.testing.assert_allclose(ours.sampler.probabilities(), theirs.sampler.probabilities(), rtol=1e-5)
-    assert (ours.draw((4, 256)) == theirs.draw((4, 256))).mean() > 0.999
+    assert (ours.sample_indices((4, 256)) == theirs.sample_indices((4, 256))).mean() > 0.999
     assert theirs.stats()["temperature"] == pytest.approx(32.0 * ours.stats()["temperature"], rel=1e-6)
 
 
@@ -187,8 +187,8 @@ def test_one_short_trajectory_of_extreme_score_takes_little():
     # of the others together. Counting rows holds it to √(1 / effective rows); counting trajectories would allow 20 %.
     lengths = [100] * 100 + [1]
     scores = np.append(np.random.default_rng(0).normal(-2.0, 0.01, 10_000), 0.0)
-    fixed = filled(OnPolicy(0.2), lengths, [False] * 101, scores)
-    auto = filled(OnPolicy("auto", effective=0.25), lengths, [False] * 101, scores)
+    fixed = filled(ARB(0.2), lengths, [False] * 101, scores)
+    auto = filled(ARB("auto", effective=0.25), lengths, [False] * 101, scores)
     assert fixed.sampler.probabilities()[-1] > 0.5
     assert auto.sampler.probabilities()[-1] <= math.sqrt(1 / (0.25 * 10_001)) * (1 + 1e-6)
     assert auto.stats()["effective_share"] == pytest.approx(0.25, rel=1e-6)
@@ -198,8 +198,8 @@ def test_a_collapse_is_prevented_by_a_floor():
     # 10 % of the rows are online and far more likely than the rest
     lengths, online = [100] * 10, [False] * 9 + [True]
     scores = np.repeat([-4.0] * 9 + [-1.0], 100)
-    collapsed = filled(OnPolicy(0.2), lengths, online, scores).stats()
-    held = filled(OnPolicy(0.2, least_effective=0.25), lengths, online, scores).stats()
+    collapsed = filled(ARB(0.2), lengths, online, scores).stats()
+    held = filled(ARB(0.2, least_effective=0.25), lengths, online, scores).stats()
     assert collapsed["online_share"] > 0.99
     assert "online_bound" not in collapsed
     assert held["effective_share"] == pytest.approx(0.25, rel=1e-6)
@@ -212,8 +212,8 @@ def test_a_collapse_is_prevented_by_a_floor():
 @pytest.mark.parametrize("level", ["trajectory", "transition"])
 def test_saving_keeps_temperature_and_draws(level, tmp_path):
     def buffer():
-        made = ReplayBuffer(80, OnPolicy("auto", effective=0.3, level=level), seed=5, autoreset="disabled")
-        made.load({
+        made = ReplayBuffer(80, ARB("auto", effective=0.3, level=level), seed=5, autoreset="disabled")
+        made.load_dataset({
             "observations": np.arange(60.0)[:, None], "actions": np.zeros((60, 1)), "rewards": np.zeros(60),
             "terminals": np.arange(60) % 7 == 6,
         })  # fmt: skip
@@ -223,10 +223,10 @@ def test_saving_keeps_temperature_and_draws(level, tmp_path):
     saved.refresh(lambda obs, action: -0.1 * obs[:, 0])
     for x in range(30):  # through the end of the ring
         saved.add([x], [0.0], 0.0, [x + 1], terminated=x % 4 == 3)
-    saved.draw(100)
+    saved.sample_indices(100)
     saved.save(tmp_path / "buffer.npz")
-    other.restore(tmp_path / "buffer.npz")
-    assert (saved.draw((20, 64)) == other.draw((20, 64))).all()
+    other.load(tmp_path / "buffer.npz")
+    assert (saved.sample_indices((20, 64)) == other.sample_indices((20, 64))).all()
     assert saved.stats() == other.stats()
     assert saved.stats()["replay_volume"] == pytest.approx((100 + 20 * 64) / saved.stats()["effective_rows"])
     saved.refresh(lambda obs, action: -0.1 * obs[:, 0])

@@ -3,11 +3,11 @@ import time
 
 import numpy as np
 
-from arb import OnPolicy, ReplayBuffer
+from arb import ARB, ReplayBuffer
 
 
 def test_one_thread_adds_while_another_samples_and_refreshes():
-    buffer = ReplayBuffer(500, OnPolicy("auto"), seed=0, autoreset="disabled")
+    buffer = ReplayBuffer(500, ARB("auto"), seed=0, autoreset="disabled")
     stop, errors = threading.Event(), []
 
     def collect():
@@ -46,7 +46,7 @@ def test_one_thread_adds_while_another_samples_and_refreshes():
 
 
 def test_a_refresh_does_not_keep_others_from_adding():
-    buffer = ReplayBuffer(5, OnPolicy(0.5), seed=0)
+    buffer = ReplayBuffer(5, ARB(0.5), seed=0)
     buffer.add([0.0], [0.0], 0.0, [1.0], terminated=True)
 
     def slow_score(obs, action):
@@ -63,7 +63,7 @@ def test_a_refresh_does_not_keep_others_from_adding():
 
 
 def test_rows_overwritten_during_a_refresh_keep_no_old_score():
-    buffer = ReplayBuffer(4, OnPolicy(0.5), seed=0)
+    buffer = ReplayBuffer(4, ARB(0.5), seed=0)
     for x in range(4):
         buffer.add([float(x)], [0.0], 0.0, [0.0], terminated=True)
 

@@ -38,8 +38,8 @@ def test_a_dataset_with_dropped_steps_goes_round_the_end_of_the_ring(monkeypatch
         "terminals": np.zeros(9),
         "timeouts": np.isin(np.arange(9), [2, 8]),
     }
-    assert buffer.load(past) == (7, 2, 2)
-    batch = buffer.take(np.arange(5, 12) % 8)
+    assert buffer.load_dataset(past) == (7, 2, 2)
+    batch = buffer.gather(np.arange(5, 12) % 8)
     np.testing.assert_array_equal(batch.obs[:, 0], [0, 1, 3, 4, 5, 6, 7])
     np.testing.assert_array_equal(batch.next_obs[:, 0], [1, 2, 4, 5, 6, 7, 8])
     np.testing.assert_array_equal(batch.reward, [0, 1, 3, 4, 5, 6, 7])
@@ -48,6 +48,6 @@ def test_a_dataset_with_dropped_steps_goes_round_the_end_of_the_ring(monkeypatch
 def test_an_episode_of_one_cut_off_step_has_nothing_to_use():
     buffer = ReplayBuffer(8, Uniform(), seed=0)
     past = {"observations": np.zeros((1, 1)), "actions": np.zeros((1, 1)), "rewards": [0.0], "terminals": [0]}
-    assert buffer.load(past) == (0, 0, 1)
+    assert buffer.load_dataset(past) == (0, 0, 1)
     with pytest.raises(ValueError, match="no row can be used"):
         Dataset.from_dict(past).usable()

@@ -1,7 +1,7 @@
 """A replay buffer in the shape that CleanRL's scripts and their many descendants use, without importing any host.
 
 rb = ReplayBuffer(args.buffer_size, envs.single_observation_space, envs.single_action_space, device,
-                  n_envs=args.num_envs, handle_timeout_termination=False, sampler=OnPolicy("auto"), autoreset=envs)
+                  n_envs=args.num_envs, handle_timeout_termination=False, sampler=ARB("auto"), autoreset=envs)
 rb.load(dataset)
 rb.add(obs, real_next_obs, actions, rewards, terminations, infos, truncations=truncations)
 rb.refresh(actor)
@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from arb.adapters import seed_sequence
 from arb.errors import DataError
 from arb.replay.buffer import ReplayBuffer as OurBuffer
-from arb.replay.dataset import Obs
-from arb.replay.episodes import Rule
+from arb.replay.dataset import Boundaries, Obs
 from arb.replay.loading import Loaded
 from arb.replay.samplers import Sampler
 from arb.replay.scores import Likelihood, categorical_score, tanh_gaussian_score
@@ -63,7 +62,7 @@ class ReplayBuffer:
             Scripts that pass `terminations` never have one.
         sampler: the strategy; ARB with its defaults if not given.
         seed: of the draws. If not given, it comes from NumPy's global stream, which the scripts seed.
-        borders: where trajectories of loaded data end, see `arb.replay.episodes`.
+        boundaries: where trajectories of loaded data end, see `arb.replay.episodes`.
         autoreset: how the environments reset: `envs` itself, or "next_step", "same_step" or "disabled", as for
             `arb.ReplayBuffer`. Gymnasium's default, next-step, makes a step that is a reset; it is dropped.
     """
@@ -80,7 +79,7 @@ class ReplayBuffer:
         *,
         sampler: Sampler | None = None,
         seed: int | None = None,
-        borders: Rule = "resets",
+        boundaries: Boundaries = "resets",
         autoreset: Any = None,
     ):
         self._bounds = (action_space.low, action_space.high) if hasattr(action_space, "low") else None
@@ -88,7 +87,7 @@ class ReplayBuffer:
             buffer_size,
             sampler,
             seed=seed_sequence(seed),
-            borders=borders,
+            boundaries=boundaries,
             action_bounds=self._bounds,
             autoreset=autoreset,
         )
@@ -101,7 +100,7 @@ class ReplayBuffer:
 
     def load(self, dataset: Mapping[str, Any]) -> Loaded:
         """Append offline data: a dict of arrays with D4RL's keys."""
-        return self.buffer.load(dataset)
+        return self.buffer.load_dataset(dataset)
 
     def add(
         self,
@@ -165,17 +164,17 @@ class ReplayBuffer:
         With `n_step`, rewards are sums over that many steps with the discount `rb.buffer.gamma`, and `discounts` is
         what the value of `next_observations` is multiplied with: `rewards + (1 - dones) * discounts * value`.
         """
-        rows = self.buffer.draw(batch_size)
-        batch = self.buffer.take(rows, n_step=n_step)
-        if self.buffer.sampler.learns:
-            self.buffer.sampler.train(rows, self.buffer.take, self.buffer.draws)
+        rows = self.buffer.sample_indices(batch_size)
+        batch = self.buffer.gather(rows, n_step=n_step)
+        if self.buffer.sampler.trainable:
+            self.buffer.sampler.train(rows, self.buffer.gather, self.buffer.rng)
         columns = (
             batch.obs,
             batch.action.reshape(batch_size, -1),
             batch.next_obs,
-            (batch.discount == 0.0).astype(np.float32)[:, None],
+            (batch.mask == 0.0).astype(np.float32)[:, None],
             batch.reward[:, None],
-            self.buffer.gamma * np.where(batch.discount == 0.0, 1.0, batch.discount).astype(np.float32)[:, None],
+            self.buffer.gamma * np.where(batch.mask == 0.0, 1.0, batch.mask).astype(np.float32)[:, None],
         )
         return Samples(*(self._out(column) for column in columns))
 

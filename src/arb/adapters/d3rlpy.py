@@ -1,6 +1,6 @@
 """ARB inside d3rlpy: its replay buffer with a strategy of ours, and the callback that refreshes it.
 
-    buffer = create_replay_buffer(100_000, arb.OnPolicy(temperature="auto"), episodes=dataset.episodes, seed=0)
+    buffer = create_replay_buffer(100_000, arb.ARB(temperature="auto"), episodes=dataset.episodes, seed=0)
     calql.fit(buffer, n_steps=10_000)
     calql.fit_online(env, buffer=buffer, callback=RefreshCallback(buffer))
 
@@ -172,7 +172,7 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         return TransitionMiniBatch.from_transitions(self._picked(self._drawn(batch_size)))
 
     def _drawn(self, n: int) -> Ints:
-        rows = self.rows.draw(n)
+        rows = self.rows.sample_indices(n)
         self.rows.train(rows, self._buffer.columns)
         return rows
 

@@ -1,6 +1,6 @@
 """ARB inside Stable-Baselines3: its replay buffers with a strategy of ours, and the callback that refreshes them.
 
-    model = SAC("MlpPolicy", env, replay_buffer_class=ReplayBuffer, replay_buffer_kwargs={"sampler": OnPolicy("auto")})
+    model = SAC("MlpPolicy", env, replay_buffer_class=ReplayBuffer, replay_buffer_kwargs={"sampler": ARB("auto")})
     model.replay_buffer.preload(dataset)
     model.learn(100_000, callback=RefreshCallback())
 
@@ -18,9 +18,9 @@ import numpy as np
 from arb.adapters import seed_sequence
 from arb.adapters.sb3_columns import by_row, named, observed, one_environment_wide, refuse_misfit, write
 from arb.errors import DataError
-from arb.replay.arb import OnPolicy
-from arb.replay.dataset import Array, check_dataset
-from arb.replay.episodes import Rule, differs, usable_trajectories
+from arb.replay.arb import ARB
+from arb.replay.dataset import Array, Boundaries, check_dataset
+from arb.replay.episodes import differs, usable_trajectories
 from arb.replay.index import Ints
 from arb.replay.loading import Loaded
 from arb.replay.rows import Rows, whole_number
@@ -47,7 +47,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
     Args:
         sampler: the strategy; ARB with its defaults if not given. The buffer works on a copy of it.
         seed: of the draws. If not given, it comes from the `seed` of the model.
-        borders: where trajectories of preloaded data end, see `arb.replay.episodes`.
+        boundaries: where trajectories of preloaded data end, see `arb.replay.episodes`.
         n_steps: steps of the return. The host ignores the `n_steps` of a model with a buffer class of its own and says
             so; give it here, in `replay_buffer_kwargs`, together with the model's `gamma`.
         gamma: the discount between these steps.
@@ -58,7 +58,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         *args: Any,
         sampler: Sampler | None = None,
         seed: int | None = None,
-        borders: Rule = "resets",
+        boundaries: Boundaries = "resets",
         n_steps: int = 1,
         gamma: float = 0.99,
         **kwargs: Any,
@@ -72,8 +72,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
                 "whose next observation would then be overwritten: leave it False"
             )
         self._seeds = seed_sequence(seed)
-        self._strategy = OnPolicy() if sampler is None else sampler
-        self._borders: Rule = borders
+        self._strategy = ARB() if sampler is None else sampler
+        self._boundaries: Boundaries = boundaries
         self._begin()
 
     def _refuse_other_kind(self, _: int = 0, observation_space: Any = None, *__: Any, **kwargs: Any) -> None:
@@ -134,7 +134,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         """
         data = check_dataset(dataset)
         refuse_misfit(self, data)
-        past = usable_trajectories(data, self._borders, gamma=1.0, failure_reward=None).cut()
+        past = usable_trajectories(data, self._boundaries, gamma=1.0, failure_reward=None).cut()
         total = int(past.lengths.sum())
         rows, capacity = total - total % self.n_envs, self.buffer_size * self.n_envs
         if rows > capacity:
@@ -174,7 +174,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
     def sample(self, batch_size: int, env: Any = None) -> Any:
         """A batch as the host's, of rows that the strategy chose."""
         self._refuse_rows_unknown()
-        rows = self.rows.draw(batch_size)
+        rows = self.rows.sample_indices(batch_size)
         self.rows.train(rows, partial(observed, self))
         narrow = one_environment_wide(self)
         samples = narrow._get_samples(rows, env=env)
@@ -226,7 +226,7 @@ class RefreshCallback(BaseCallback):
                 f"RefreshCallback needs a model with replay_buffer_class=arb.adapters.sb3.ReplayBuffer (or "
                 f"DictReplayBuffer), not {type(buffer).__name__}"
             )
-        own = self._given is None and buffer.rows.asks_policy
+        own = self._given is None and buffer.rows.needs_scores
         self._score = actor_score(self.model, self.likelihood) if own else self._given
 
     def _on_rollout_end(self) -> None:

@@ -9,8 +9,8 @@ from tensordict import TensorDict
 from torchrl.modules import Delta, TanhDelta, TanhNormal
 
 from arb.errors import DataError
-from arb.replay.dataset import Array, check_dataset
-from arb.replay.episodes import Rule, usable_trajectories
+from arb.replay.dataset import Array, Boundaries, check_dataset
+from arb.replay.episodes import usable_trajectories
 from arb.replay.scores import Likelihood, as_numpy, gaussian_log_likelihood, tanh_gaussian_log_likelihood
 
 COLLECTED = ("collector", "traj_ids")
@@ -54,13 +54,13 @@ def _normal(dist: Any) -> tuple[Array, Array]:
     return as_numpy(dist.loc), as_numpy(dist.scale.log())
 
 
-def as_collected(dataset: Mapping[str, Any], *, borders: Rule = "resets") -> Any:
+def as_collected(dataset: Mapping[str, Any], *, boundaries: Boundaries = "resets") -> Any:
     """A dataset with D4RL's keys as the tensordict that a collector would have made of the same steps.
 
     The keys are `observation`, `action`, the flags, `next` and `("collector", "traj_ids")`. See
     `arb.replay.dataset.check_dataset` for what a dataset may hold, `arb.replay.episodes` for where trajectories end.
     """
-    past = usable_trajectories(check_dataset(dataset), borders, gamma=1.0, failure_reward=None).cut()
+    past = usable_trajectories(check_dataset(dataset), boundaries, gamma=1.0, failure_reward=None).cut()
     n = int(past.lengths.sum())
     terminated = torch.from_numpy(past.columns["terminated"].reshape(n, 1))
     done = torch.zeros(n, 1, dtype=torch.bool)

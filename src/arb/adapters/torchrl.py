@@ -1,6 +1,6 @@
 """ARB inside TorchRL: a sampler for its replay buffers, and the hook that refreshes it.
 
-    sampler = StrategySampler(arb.OnPolicy(temperature="auto"), seed=0)
+    sampler = StrategySampler(arb.ARB(temperature="auto"), seed=0)
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100_000), sampler=sampler, batch_size=256)
     with sampler.offline():
         buffer.extend(as_collected(dataset))
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from arb.errors import DataError
 from arb.files import flattened, grouped, read_state, write_state
-from arb.replay.arb import OnPolicy
+from arb.replay.arb import ARB
 from arb.replay.index import State
 from arb.replay.rows import Rows
 from arb.replay.samplers import Sampler
@@ -64,7 +64,7 @@ class StrategySampler(HostSampler):
     """
 
     def __init__(self, sampler: Sampler | None = None, *, seed: int | None = None, trajectory_key: Any = None):
-        self._strategy = OnPolicy() if sampler is None else sampler
+        self._strategy = ARB() if sampler is None else sampler
         self._seeds = np.random.SeedSequence(seed)
         self._online_keys = (COLLECTED,) if trajectory_key is None else (trajectory_key,)
         self._offline_keys = OFFLINE_KEYS if trajectory_key is None else (trajectory_key,)
@@ -145,7 +145,7 @@ class StrategySampler(HostSampler):
         columns = stored if hasattr(stored, "batch_size") else {}  # what is no tensordict has no such columns
         trajectory = _column(columns, self._offline_keys if self._is_offline else self._online_keys, rows)
         done = _column(columns, (DONE,), rows)
-        if trajectory is None and done is None and self._strategy.asks_policy:
+        if trajectory is None and done is None and self._strategy.needs_scores:
             raise DataError(
                 f"the stored rows have neither {DONE} nor the number of their trajectory, which "
                 f"{type(self._strategy).__name__} needs: keep one of them, or name yours by trajectory_key"
@@ -158,7 +158,7 @@ class StrategySampler(HostSampler):
         if len(storage) == 0:
             raise DataError("an empty storage cannot be sampled: extend the buffer first")
         rows = self._synchronised(storage)
-        drawn = rows.draw(batch_size)
+        drawn = rows.sample_indices(batch_size)
         rows.train(drawn, lambda chosen: _observed(storage.get(chosen)))
         return torch.from_numpy(drawn), {}
 

@@ -135,7 +135,7 @@ def critic_terms(
     """`error_and_gap` of both critics: two arrays of shape (2,)."""
     obs, next_obs = batch.obs[:, None], batch.next_obs[:, None]
     next_value = target.least(next_obs, fan.target).max(axis=-1)
-    y = td_target(batch.reward, config.discount * batch.discount, next_value)
+    y = td_target(batch.reward, config.discount * batch.mask, next_value)
     uniform_log_prob = jnp.full(fan.uniform.shape[:2], batch.action.shape[-1] * math.log(0.5))
     log_prob = jnp.concatenate([uniform_log_prob, fan.next_log_prob, fan.current_log_prob], axis=1)
     actions = jnp.concatenate([fan.uniform, fan.next, fan.current, batch.action[:, None]], axis=1)

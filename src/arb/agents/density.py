@@ -130,11 +130,11 @@ class DensityRatio(Sampler):
     The network learns from the batches: after each is drawn, call `train` with its rows. It never looks at the agent.
 
     >>> sampler = DensityRatio(Ratio.create(jax.random.key(0), obs_dim=2, action_dim=1))
-    >>> sampler.learns
+    >>> sampler.trainable
     True
     """
 
-    learns = True
+    trainable = True
 
     def __init__(self, ratio: Ratio):
         self.ratio = ratio
@@ -161,10 +161,10 @@ class DensityRatio(Sampler):
             self._greatest = first or 1.0
         self._tree.set(rows, np.where(online, self._greatest, 1.0))
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
+    def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
         """Rows of this shape; one draw in each of equal parts of the mass, batch by batch."""
         batches = int(np.prod(shape[:-1], dtype=np.int64))
-        rows = [self._tree.draw(rng, shape[-1], stratified=True) for _ in range(batches)]
+        rows = [self._tree.sample(rng, shape[-1], stratified=True) for _ in range(batches)]
         return np.reshape(rows, shape)
 
     def probabilities(self) -> NDArray[np.float64]:
@@ -172,17 +172,17 @@ class DensityRatio(Sampler):
         weights = self._tree.get(np.arange(self.ledger.size))
         return np.asarray(weights / weights.sum())
 
-    def train(self, rows: Ints, take: Callable[[Ints], Transitions], rng: np.random.Generator) -> float:
+    def train(self, rows: Ints, gather: Callable[[Ints], Transitions], rng: np.random.Generator) -> float:
         """One step of the network, then new priorities for the rows just drawn; returns the network's loss.
 
-        `take` turns rows into transitions, as `ReplayBuffer.take` does. Before there are rows of both origins there is
-        nothing to compare, and nothing happens.
+        `gather` turns rows into transitions, as `ReplayBuffer.gather` does. Before there are rows of both origins there
+        is nothing to compare, and nothing happens.
         """
         if any(len(self.ledger.spans(online=origin)[0]) == 0 for origin in (False, True)):
             return self._loss
         size = self.ratio.config.batch_size
-        offline, online = np.split(self._origins.draw(rng, (2 * size,)), 2)
-        self.ratio, weights, loss = _step(self.ratio, take(rows), take(offline), take(online))
+        offline, online = np.split(self._origins.sample_indices(rng, (2 * size,)), 2)
+        self.ratio, weights, loss = _step(self.ratio, gather(rows), gather(offline), gather(online))
         self._loss = float(loss)
         if not np.isfinite(self._loss):
             raise NotFiniteError("ratio_loss", int(self.ratio.net_adam.count), self.ratio, "of the ratio network")
@@ -194,7 +194,7 @@ class DensityRatio(Sampler):
         self._tree.set(rows, weights)
         self._greatest = max(self._greatest, float(np.max(weights)))
 
-    def report(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The network's last loss and the weight of a new online row."""
         return {"ratio_loss": self._loss, "online_priority": self._greatest}
 

@@ -108,7 +108,7 @@ class Critics:
             return expectile_loss(gap, config.expectile), gap
 
         def critic_loss(q: Twin) -> tuple[Array, None]:
-            target = td_target(batch.reward, config.discount * batch.discount, next_value)
+            target = td_target(batch.reward, config.discount * batch.mask, next_value)
             return twin_loss(q(batch.obs, action), target), None
 
         value, value_adam, v_loss, gap = descend(value_loss, self.value, self.value_adam, config.learning_rate)

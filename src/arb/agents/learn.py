@@ -138,7 +138,7 @@ def _refuse_misshapen(agent: Any, batches: Transitions) -> None:
         )
     obs, action = getattr(agent, "obs_dim", None), getattr(agent, "action_dim", None)
     discrete = getattr(getattr(agent, "config", None), "actions", None) == "discrete"
-    own = {"obs": (obs,), "next_obs": (obs,), "action": () if discrete else (action,), "discount": ()}
+    own = {"obs": (obs,), "next_obs": (obs,), "action": () if discrete else (action,), "mask": ()}
     for name, rest in own.items():
         column = getattr(batches, name)
         if isinstance(column, dict):

@@ -121,7 +121,7 @@ class SAC(Agent):
         next_action, next_log_prob = self.policy.draw(batch.next_obs, Draws(k_next), 1)
         next_q = self.target.least(batch.next_obs[:, None], next_action)
         next_value = soft_value(next_q, alpha, next_log_prob)[:, 0]
-        target = td_target(batch.reward, config.discount * batch.discount, next_value)
+        target = td_target(batch.reward, config.discount * batch.mask, next_value)
 
         def critic_loss(q: Twin) -> tuple[Array, Array]:
             values = q(batch.obs, batch.action)

@@ -94,8 +94,8 @@ def finetune(
                 if due:
                     refresh.finish()
         with clock.part("refresh"):
-            if buffer.sampler.asks_critics:
-                buffer.sampler.judge(partial(_advantages, agent, buffer), buffer.draws)
+            if buffer.sampler.needs_critic:
+                buffer.sampler.update_from_critic(partial(_advantages, agent, buffer), buffer.rng)
         updates = round(plan.updates * min(steps, plan.collect) / plan.collect)
         done_before = plan.pretrain + start // plan.collect * plan.updates
         where = (done_before, f"of the run (online phase, after {start + steps:,} steps)")
@@ -107,7 +107,7 @@ def finetune(
 
 
 def _advantages(agent: Any, buffer: ReplayBuffer, rows: Ints) -> NDArray[np.float32]:
-    batch = buffer.take(rows)
+    batch = buffer.gather(rows)
     return advantages(agent, batch.obs, batch.action)
 
 
@@ -123,15 +123,15 @@ def _update(
     if updates == 0:
         return agent, {}
     before, place = where
-    rows = np.empty((updates, batch), np.int64) if buffer.sampler.learns else buffer.draw((updates, batch))
-    for update in range(updates) if buffer.sampler.learns else ():
+    rows = np.empty((updates, batch), np.int64) if buffer.sampler.trainable else buffer.sample_indices((updates, batch))
+    for update in range(updates) if buffer.sampler.trainable else ():
         pause()
-        rows[update] = buffer.draw((batch,))
+        rows[update] = buffer.sample_indices((batch,))
         try:
-            buffer.sampler.train(rows[update], buffer.take, buffer.draws)
+            buffer.sampler.train(rows[update], buffer.gather, buffer.rng)
         except NotFiniteError as error:  # of the strategy's own network; the agent is sound
             raise NotFiniteError(error.loss, before + update, agent, place) from None
     try:
-        return learn(agent, buffer.take(rows), jax.random.fold_in(key, 0), pause=pause)
+        return learn(agent, buffer.gather(rows), jax.random.fold_in(key, 0), pause=pause)
     except NotFiniteError as error:
         raise NotFiniteError(error.loss, before + error.update, error.agent, place) from None

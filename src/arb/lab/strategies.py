@@ -14,7 +14,7 @@ from typing import Any, Literal, get_type_hints
 
 from arb.errors import DataError, near
 from arb.lab.plugins import is_plug_in, label_of, plug_in
-from arb.replay.arb import EFFECTIVE, Level, OnPolicy
+from arb.replay.arb import ARB, EFFECTIVE, Level
 from arb.replay.dataset import keep_best
 from arb.replay.rivals import Annealed, Recent, Road, WarmStart
 from arb.replay.samplers import Mixed, Sampler, Uniform
@@ -147,7 +147,7 @@ def _meaning(kind: Any, argument: str) -> str:
 # ---- the table -------------------------------------------------------------------------------------------------------
 def _on_policy(r: Replay, *_: int) -> Sampler:
     held = {"effective": r.effective} if r.temperature == "auto" else {"least_effective": r.least_effective or None}
-    return OnPolicy(r.temperature, unit=r.unit, clip=r.clip, level=r.level, **held)
+    return ARB(r.temperature, unit=r.unit, clip=r.clip, level=r.level, **held)
 
 
 def _density_ratio(_: Replay, seed: int, obs_dim: int, action_dim: int, *__: int) -> Sampler:

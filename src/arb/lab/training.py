@@ -191,13 +191,13 @@ class Training:
     def _offline(self, agent: Any) -> Standing:
         rows = len(self.problem.dataset["rewards"])
         buffer = self.problem.new_buffer(Uniform(), rows, "pretrain")
-        return Standing("pretrain", 0, agent, buffer, buffer.load(self.problem.dataset).rows, None)
+        return Standing("pretrain", 0, agent, buffer, buffer.load_dataset(self.problem.dataset).rows, None)
 
     def _online(self, agent: Any, begun: bool = False) -> Standing:
         dataset, sampler = self.problem.strategy()
         rows = len(dataset["rewards"])
         buffer = self.problem.new_buffer(sampler, rows + self.config.schedule.online, "online")
-        loaded = buffer.load(dataset).rows
+        loaded = buffer.load_dataset(dataset).rows
         collector = Collector(self.problem.make_env(), stream(self.config.seed, "collect"))
         if begun:
             return Standing("online", 0, agent, buffer, loaded, collector)
@@ -230,7 +230,7 @@ class Training:
         state = self._offline(agent) if saved["phase"] == "pretrain" else self._online(agent, begun=True)
         state.step = saved["step"]
         state.best = Best(*saved["best"]) if saved.get("best") else None
-        state.buffer.restore(path / BUFFER)
+        state.buffer.load(path / BUFFER)
         if state.collector is not None:
             state.collector.restore(saved["collector"])
         for name, table in self.tables.items():

@@ -32,13 +32,13 @@ class RefreshAhead:
             self._head, self._size = rows.ledger.head, rows.ledger.size
         self._thread = ThreadPoolExecutor(1, "arb-refresh")
         self._scores: Future[NDArray[np.float32]] | None = None
-        if background and rows.asks_policy:
+        if background and rows.needs_scores:
             self._scores = self._thread.submit(score_all, score, self._size, self._chunk)
 
     def finish(self) -> None:
         """Score the rows added since, and weigh all of them anew."""
         rows = self._rows
-        if not rows.asks_policy:
+        if not rows.needs_scores:
             rows.refresh(self._score)
             return
         known = self._scores.result() if self._scores else score_all(self._score, self._size, self._chunk)
@@ -48,7 +48,7 @@ class RefreshAhead:
             scores = np.empty(ledger.size, np.float32)
             scores[: self._size] = known
             scores[new] = score_some(self._score, new, min(self._chunk, CHUNK))
-            rows.reweigh(scores)
+            rows.update_weights(scores)
 
     def wait(self) -> None:
         """Until nothing is done on another thread."""

@@ -26,7 +26,7 @@ class AliasTable:
             raise DataError("masses must be finite, not negative, and not all zero")
         self.keep, self.alias = _build(np.asarray(masses, np.float64))
 
-    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
         """n independent draws."""
         x = rng.random(n)
         x *= len(self.keep)

@@ -22,7 +22,7 @@ EFFECTIVE = 0.25
 _NOTHING = Members(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-class OnPolicy(Sampler):
+class ARB(Sampler):
     """The Adaptive Replay Buffer of the paper: equations 3 and 4 as a sampling distribution.
 
     Between two refreshes the weights stay as they are. Rows added since the last refresh get the largest weight of
@@ -34,12 +34,12 @@ class OnPolicy(Sampler):
 
     The temperature λ of equation 4 can be given, or solved for at every refresh (docs/temperature.md):
 
-    >>> OnPolicy(0.5)                             # the paper's method at λ = 0.5
-    OnPolicy(temperature=0.5)
-    >>> OnPolicy("auto", effective=0.25)          # λ such that the effective sample size is 25 % of the rows
-    OnPolicy(temperature='auto', effective=0.25)
-    >>> OnPolicy(0.5, least_effective=0.25)       # λ = 0.5, raised only where that would leave less than 25 %
-    OnPolicy(temperature=0.5, least_effective=0.25)
+    >>> ARB(0.5)                             # the paper's method at λ = 0.5
+    ARB(temperature=0.5)
+    >>> ARB("auto", effective=0.25)          # λ such that the effective sample size is 25 % of the rows
+    ARB(temperature='auto', effective=0.25)
+    >>> ARB(0.5, least_effective=0.25)       # λ = 0.5, raised only where that would leave less than 25 %
+    ARB(temperature=0.5, least_effective=0.25)
 
     Args:
         temperature: λ. The smaller, the more the most on-policy data dominates. `"auto"`, the default, holds the
@@ -52,7 +52,7 @@ class OnPolicy(Sampler):
         level: weigh whole trajectories (the method of the paper), or every transition by itself (its ablation).
     """
 
-    asks_policy = True
+    needs_scores = True
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class OnPolicy(Sampler):
         self._forget()
 
     # ---- refresh -------------------------------------------------------------------------------------------------
-    def reweigh(self, scores: NDArray[np.floating[Any]], head: int) -> None:
+    def update_weights(self, scores: NDArray[np.floating[Any]], head: int) -> None:
         """Weigh anew all rows that were there when the scores were asked for; those added since stay fresh."""
         self._clipped = (float((scores <= self.clip[0]).mean()), float((scores >= self.clip[1]).mean()))
         self._head = head
@@ -139,7 +139,7 @@ class OnPolicy(Sampler):
         self._mass, self._until = 0.0, 0
 
     # ---- draws ---------------------------------------------------------------------------------------------------
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
+    def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
         """Rows of this shape.
 
         A row in the table may have been overwritten since. Such a draw is made again, which leaves all other
@@ -164,7 +164,7 @@ class OnPolicy(Sampler):
         return sequence.reshape(shape)
 
     def _draw_weighed(self, table: AliasTable, rng: np.random.Generator, n: int) -> Ints:
-        group = table.draw(rng, n)
+        group = table.sample(rng, n)
         step = (rng.random(n) * self._members.steps[group]).astype(np.int64)
         step += self._start[group]
         rows = self._members.rows[step]
@@ -185,7 +185,7 @@ class OnPolicy(Sampler):
         weight /= weight.sum()
         return weight
 
-    def report(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """λ as solved, the bound it puts on the online share, rows at the clip bounds, steps since the last refresh."""
         figures = {
             "temperature": self._solved,

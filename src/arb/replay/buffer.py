@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike
 
 from arb.errors import DataError
 from arb.replay.ahead import RefreshAhead
-from arb.replay.dataset import Dataset, Obs, unwrapped
-from arb.replay.episodes import JUMP, Rule
+from arb.replay.dataset import DISCONTINUITY, Boundaries, Dataset, Obs, unwrapped
 from arb.replay.index import Ints
 from arb.replay.intake import Intake
 from arb.replay.loading import Loaded, load_dataset
@@ -29,11 +28,11 @@ Rng = np.random.Generator | None
 class ReplayBuffer:
     """Past experience and new steps in one ring, drawn from by one strategy.
 
-    >>> from arb import OnPolicy
-    >>> buffer = ReplayBuffer(capacity=1000, sampler=OnPolicy("auto"), seed=0)
+    >>> from arb import ARB
+    >>> buffer = ReplayBuffer(capacity=1000, sampler=ARB("auto"), seed=0)
     >>> past = {"observations": np.zeros((4, 2)), "actions": np.zeros((4, 1)), "rewards": np.ones(4),
     ...         "terminals": np.array([0, 1, 0, 1])}
-    >>> buffer.load(past)
+    >>> buffer.load_dataset(past)
     Loaded(rows=4, trajectories=2, dropped=0)
     >>> buffer.add(np.ones(2), np.ones(1), 0.5, np.ones(2), terminated=True)
     >>> buffer.refresh(lambda obs, action: -np.square(action).sum(-1))
@@ -48,15 +47,15 @@ class ReplayBuffer:
         sampler: the strategy; ARB with its defaults if not given.
         gamma: discount of the Monte-Carlo returns.
         seed: random seed. Equal seeds and equal calls give equal batches.
-        borders: where trajectories of loaded data end, see `arb.replay.episodes`.
+        boundaries: where trajectories of loaded data end, see `arb.replay.dataset`.
         action_bounds: (low, high); an action outside is refused. None does not look.
-        failure_reward: for sparse rewards, see `arb.replay.episodes.return_to_go`.
+        failure_reward: for sparse rewards, see `arb.replay.dataset.return_to_go`.
         autoreset: how the vector environment that steps come from resets: the environment itself (Gymnasium's say so
             in their metadata), or "next_step", "same_step" or "disabled". With "next_step", the steps that are resets
             are dropped. If not given, a step that begins where its environment's last episode ended is refused.
-        jump: two observations further apart than this are not the same, and a step that does not start where the last
-            one led begins a new trajectory. None trusts the flags alone, as one must if observations are normalised
-            by statistics that change from step to step.
+        discontinuity: two observations further apart than this are not the same, and a step that does not start where
+            the last one led begins a new trajectory. None trusts the flags alone, as one must if observations are
+            normalised by statistics that change from step to step.
     """
 
     def __init__(
@@ -66,14 +65,14 @@ class ReplayBuffer:
         *,
         gamma: float = 0.99,
         seed: int | np.random.SeedSequence | None = None,
-        borders: Rule = "resets",
+        boundaries: Boundaries = "resets",
         action_bounds: tuple[ArrayLike, ArrayLike] | None = None,
         failure_reward: float | None = None,
-        jump: float | None = JUMP,
+        discontinuity: float | None = DISCONTINUITY,
         autoreset: Any = None,
     ):
         self.rows = Rows(capacity, sampler, seed)
-        self.ledger, self.sampler, self.draws = self.rows.ledger, self.rows.sampler, self.rows.draws
+        self.ledger, self.sampler, self.rng = self.rows.ledger, self.rows.sampler, self.rows.rng
         self.storage = Storage(self.rows.ledger.capacity)
         self._intake = Intake(
             self.rows,
@@ -81,10 +80,10 @@ class ReplayBuffer:
             gamma=gamma,
             failure_reward=failure_reward,
             action_bounds=action_bounds,
-            jump=jump,
+            discontinuity=discontinuity,
             autoreset=autoreset_mode(autoreset),
         )
-        self.gamma, self.borders = gamma, borders
+        self.gamma, self.boundaries = gamma, boundaries
         self._loaded = ""  # names the datasets that were loaded
 
     def __len__(self) -> int:
@@ -104,9 +103,9 @@ class ReplayBuffer:
         return self.storage.nbytes + self.ledger.nbytes
 
     # ---- experience in -------------------------------------------------------------------------------------------
-    def load(self, dataset: Dataset | Mapping[str, Any], *, online: bool = False) -> Loaded:
+    def load_dataset(self, dataset: Dataset | Mapping[str, Any], *, online: bool = False) -> Loaded:
         """Append a dataset, or a dict of arrays with D4RL's keys as `Dataset.from_dict` reads them."""
-        loaded, self._loaded = load_dataset(dataset, self._intake, self.borders, online, self._loaded)
+        loaded, self._loaded = load_dataset(dataset, self._intake, self.boundaries, online, self._loaded)
         return loaded
 
     def add(
@@ -179,7 +178,7 @@ class ReplayBuffer:
         The rows that fill up the last call are ignored. A larger chunk takes more memory and fewer calls:
 
         >>> import arb
-        >>> buffer = arb.ReplayBuffer(10, arb.OnPolicy("auto"))
+        >>> buffer = arb.ReplayBuffer(10, arb.ARB("auto"))
         >>> for t in range(6):
         ...     buffer.add([float(t)], [0.5], 1.0, [t + 1.0], terminated=t == 5)
         >>> def score(obs, action):
@@ -230,45 +229,45 @@ class ReplayBuffer:
 
         Args:
             shape: transitions to draw, `n` or `(updates, n)`.
-            n_step: steps of the return, see `Batch.reward` and `Batch.discount`; at the end of an episode there are
+            n_step: steps of the return, see `Batch.reward` and `Batch.mask`; at the end of an episode there are
                 fewer. The discount between them is this buffer's `gamma`.
             trace: also the row, the origin and the probability of each transition. This looks at every row.
             rng: draws from this generator instead of the buffer's own.
         """
         with self.rows.lock:
-            rows = self.draw(shape, rng=rng)
-            batch = self.take(rows, n_step=n_step)
+            rows = self.sample_indices(shape, rng=rng)
+            batch = self.gather(rows, n_step=n_step)
             if not trace:
                 return batch
             return TracedBatch(*batch, rows, self.ledger.is_online(rows), self.sampler.probabilities()[rows])
 
-    def draw(self, shape: Shape, *, rng: Rng = None) -> Ints:
-        """The rows that `sample` would return, for `take`, and for whoever keeps columns of their own.
+    def sample_indices(self, shape: Shape, *, rng: Rng = None) -> Ints:
+        """The rows that `sample` would return, for `gather`, and for whoever keeps columns of their own.
 
         >>> buffer = ReplayBuffer(10, seed=0)
         >>> for t in range(4):
         ...     buffer.add([t], [0.0], float(t), [t + 1], terminated=t == 3)
-        >>> rows = buffer.draw(3)
-        >>> (buffer.take(rows).reward == rows).all()    # row t holds step t
+        >>> rows = buffer.sample_indices(3)
+        >>> (buffer.gather(rows).reward == rows).all()    # row t holds step t
         np.True_
         >>> buffer.ledger.is_online(rows)
         array([ True,  True,  True])
         """
-        return self.rows.draw(shape, rng=rng)
+        return self.rows.sample_indices(shape, rng=rng)
 
-    def take(self, rows: Ints, *, n_step: int = 1) -> Batch:
+    def gather(self, rows: Ints, *, n_step: int = 1) -> Batch:
         """The transitions in these rows, in arrays of their shape.
 
         >>> buffer = ReplayBuffer(4, gamma=0.5)
         >>> for t in range(3):
         ...     buffer.add([t], [0.0], 1.0, [t + 1], terminated=t == 2)
-        >>> batch = buffer.take(np.arange(3), n_step=2)
-        >>> batch.reward, batch.discount, batch.next_obs.ravel()
+        >>> batch = buffer.gather(np.arange(3), n_step=2)
+        >>> batch.reward, batch.mask, batch.next_obs.ravel()
         (array([1.5, 1.5, 1. ], dtype=float32), array([0.5, 0. , 0. ], dtype=float32), array([2, 3, 3]))
         """
         whole_number("n_step", n_step)
         with self.rows.lock:
-            batch = self.storage.take(rows.reshape(-1), self.ledger, n_step, self.gamma)
+            batch = self.storage.gather(rows.reshape(-1), self.ledger, n_step, self.gamma)
         return batch if rows.ndim == 1 else batch.reshape(rows.shape)
 
     def stats(self) -> dict[str, float]:
@@ -280,15 +279,15 @@ class ReplayBuffer:
         """Write everything that decides the future of this buffer to one .npz file.
 
         `since` leaves out the columns of the first rows ever inserted: pass the number of rows that a dataset brought,
-        and load the dataset again before `restore`.
+        and load the dataset again before `load`.
         """
-        write_buffer(path, self._intake, self.borders, self._loaded, since)
+        write_buffer(path, self._intake, self.boundaries, self._loaded, since)
 
-    def restore(self, path: str | os.PathLike[str]) -> None:
+    def load(self, path: str | os.PathLike[str]) -> None:
         """Continue as the buffer that was saved there: the next samples are the ones it would have drawn.
 
         This buffer must have been made with the same arguments; its own content is replaced. If the file leaves out
         a dataset, the same dataset must have been loaded, and nothing else. A file that does not fit, or is damaged,
         is refused with a `DataError`, and this buffer stays as it was.
         """
-        self._loaded = read_buffer(path, self._intake, self.borders, self._loaded)
+        self._loaded = read_buffer(path, self._intake, self.boundaries, self._loaded)

@@ -6,12 +6,9 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.replay import dataset
 from arb.replay.dataset import Array, Boundaries, Columns, Leaves, discontinuities, episode_ends, return_to_go
 from arb.replay.dataset import differs as differs
 
-Rule = Boundaries
-JUMP = dataset.DISCONTINUITY
 jumps = discontinuities
 _CHUNK = 1 << 16
 
@@ -56,7 +53,7 @@ class Trajectories(NamedTuple):
         return led_to
 
 
-def usable_trajectories(data: Columns, rule: Rule, gamma: float, failure_reward: float | None) -> Trajectories:
+def usable_trajectories(data: Columns, rule: Boundaries, gamma: float, failure_reward: float | None) -> Trajectories:
     """Cut a dataset into trajectories and drop the steps that no algorithm could learn from.
 
     Without next observations, the last step of a cut-off trajectory leads nowhere; it is dropped, as D4RL's own loader

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from arb.errors import DataError, refuse_out_of_bounds
-from arb.replay.dataset import Array, Leaves, single_precision
-from arb.replay.episodes import differs, return_to_go
+from arb.replay.dataset import Array, Leaves, differs, return_to_go, single_precision
 from arb.replay.index import State
 from arb.replay.rows import Rows
 from arb.replay.steps import Steps, refuse_fused
@@ -34,9 +33,9 @@ class Intake:
         rows: the rows.
         storage: their columns.
         gamma: discount of the returns that an episode gets when it ends.
-        failure_reward: see `arb.replay.episodes.return_to_go`.
+        failure_reward: see `arb.replay.dataset.return_to_go`.
         action_bounds: (low, high), or None.
-        jump: distance of two observations from which on they are not the same; None for any.
+        discontinuity: distance of two observations from which on they are not the same; None for any.
         autoreset: the mode of the environments, None if not known.
     """
 
@@ -48,7 +47,7 @@ class Intake:
         gamma: float,
         failure_reward: float | None,
         action_bounds: tuple[ArrayLike, ArrayLike] | None,
-        jump: float | None,
+        discontinuity: float | None,
         autoreset: str | None,
     ):
         self.rows, self.storage, self.gamma, self.failure_reward = rows, storage, gamma, failure_reward
@@ -56,7 +55,7 @@ class Intake:
         low, high = self.bounds or (np.float32(-np.inf), np.float32(np.inf))
         self.inner = float(np.max(low)), float(np.min(high))
         """A range that is allowed for every number of an action."""
-        self.jump, self.autoreset = jump, autoreset
+        self.discontinuity, self.autoreset = discontinuity, autoreset
         self.ended: dict[int, Leaves | None] = {}
         """Where each environment ended its last episode, until it takes a step; None if that step did not move.
         Empty where resets are disabled, as nothing has to be told apart there."""
@@ -89,7 +88,7 @@ class Intake:
             return False
         with self.rows.lock:
             going = self.rows.ledger.open(env)
-            if going is None or self.jump is None:
+            if going is None or self.discontinuity is None:
                 if not _finite(here):
                     return False
             elif here.tobytes() != final[going.slot].tobytes():  # what is kept is finite
@@ -128,7 +127,7 @@ class Intake:
             slots = np.array([one.slot for one in going])
             if len(going) < n:
                 return False
-            if not (_finite(here) if self.jump is None else here.tobytes() == final.take(slots, 0).tobytes()):
+            if not (_finite(here) if self.discontinuity is None else here.tobytes() == final.take(slots, 0).tobytes()):
                 return False
             first = self.rows.append_all(going, slots)
             if first is None:
@@ -196,13 +195,17 @@ class Intake:
         for i in first:
             ended = self.ended[steps.envs[i]]
             begins = {key: column[i : i + 1] for key, column in steps.obs.items()}
-            if ended is not None and self.jump is not None and not differs(ended, begins, self.jump)[0]:
+            if (
+                ended is not None
+                and self.discontinuity is not None
+                and not differs(ended, begins, self.discontinuity)[0]
+            ):
                 refuse_fused(steps.envs[i])
         return steps
 
     def _finish_jumped(self, obs: Leaves, envs: Sequence[int]) -> None:
         """End the trajectories that the steps do not go on from: each starts where its environment was not."""
-        if self.jump is None:
+        if self.discontinuity is None:
             return
         opened = self.rows.ledger.opened(envs)
         index = range(len(envs)) if None not in opened else [i for i, going in enumerate(opened) if going is not None]
@@ -210,22 +213,22 @@ class Intake:
         if not slots:
             return
         begins = obs if len(index) == len(envs) else {key: column[list(index)] for key, column in obs.items()}
-        jumped = differs(self.storage.final(slots), begins, self.jump)
+        jumped = differs(self.storage.final(slots), begins, self.discontinuity)
         for at in np.flatnonzero(jumped).tolist() if np.count_nonzero(jumped) else ():
             env = envs[index[at]]
             self._finish(env)
             self._warn_once(
-                "jump",
+                "discontinuity",
                 f"environment {env} jumped to another observation without terminated or truncated: a new trajectory "
-                "starts there. Pass truncated=True when you reset, or jump=None to the buffer if your observations "
-                "are normalised anew at every step. (Said once.)",
+                "starts there. Pass truncated=True when you reset, or discontinuity=None to the buffer if your "
+                "observations are normalised anew at every step. (Said once.)",
             )
 
     def _end(self, env: int, slot: int, obs: Leaves) -> None:
         """The step from `obs` ended its episode: remember where, and write the returns."""
         if self.autoreset != "disabled":
             final = self.storage.final([slot])
-            self.ended[env] = final if differs(obs, final, self.jump or 0.0)[0] else None
+            self.ended[env] = final if differs(obs, final, self.discontinuity or 0.0)[0] else None
         self._finish(env)
 
     def _finish(self, env: int) -> None:

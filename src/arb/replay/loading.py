@@ -12,7 +12,7 @@ from arb.replay.intake import Intake
 
 
 class Loaded(NamedTuple):
-    """What `ReplayBuffer.load` took in."""
+    """What `ReplayBuffer.load_dataset` took in."""
 
     rows: int
     trajectories: int

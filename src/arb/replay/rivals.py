@@ -43,7 +43,7 @@ class Annealed(Mixed):
         self._online += int(self.ledger.is_online(rows).sum())
         self.offline_share = annealed_share(self.first_share, self._online, self.online_steps)
 
-    def report(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The share of a batch that is offline."""
         return {"offline_share": self.offline_share}
 
@@ -100,7 +100,7 @@ class Recent(Sampler):
             raise DataError(f"half_life must be a share of the rows or a number of rows, got {half_life}")
         self.half_life = half_life
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
+    def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
         """Rows of this shape, by the inverse of the distribution function of the age."""
         size, rate = self.ledger.size, self._rate()
         age = np.log1p(rng.random(shape) * math.expm1(-rate * size)) / -rate
@@ -123,8 +123,8 @@ class Recent(Sampler):
 class Road(Mixed):
     """A bandit chooses the offline share of the batches, rewarded by what the critics say (ROAD).
 
-    Before every block of updates `judge` is called with the critics' advantage. It rewards the last block's share
-    and chooses the next.
+    Before every block of updates `update_from_critic` is called with the critics' advantage. It rewards the last
+    block's share and chooses the next.
 
     Args:
         shares: the offline shares to choose from.
@@ -132,7 +132,7 @@ class Road(Mixed):
         exploration: c, the weight of what is uncertain.
     """
 
-    asks_critics = True
+    needs_critic = True
     figures = ("offline_share", "bandit_reward")
 
     def __init__(
@@ -147,7 +147,9 @@ class Road(Mixed):
         self._choices, self._rewards = np.zeros(0, np.int64), np.zeros(0)
         self._chosen = -1
 
-    def judge(self, advantage: Callable[[Ints], NDArray[np.floating[Any]]], rng: np.random.Generator) -> None:
+    def update_from_critic(
+        self, advantage: Callable[[Ints], NDArray[np.floating[Any]]], rng: np.random.Generator
+    ) -> None:
         """Reward the share that was used, and choose the next one."""
         if any(len(self.ledger.spans(online=origin)[0]) == 0 for origin in (False, True)):
             return
@@ -158,7 +160,7 @@ class Road(Mixed):
         self._chosen = best_arm(self._choices, self._rewards, len(self.shares), self.exploration)
         self.offline_share = self.shares[self._chosen]
 
-    def report(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The share of a batch that is offline, and the last reward."""
         last = float(self._rewards[-1]) if len(self._rewards) else math.nan
         return {"offline_share": self.offline_share, "bandit_reward": last}

@@ -2,7 +2,7 @@
 
 `ReplayBuffer` is `Rows` plus a `Storage`; an adapter is `Rows` plus the arrays of its host. A host tells which rows it
 writes (`extend`, `append`, `close`), answers for the score of rows by their number (`refresh`), and reads the rows that
-`draw` returns.
+`sample_indices` returns.
 """
 
 import math
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from arb.errors import DataError
 from arb.files import digest
 from arb.replay.ahead import RefreshAhead
-from arb.replay.arb import OnPolicy
+from arb.replay.arb import ARB
 from arb.replay.diagnostics import describe
 from arb.replay.index import Ints, Ledger, Open, State
 from arb.replay.samplers import Sampler
@@ -33,13 +33,13 @@ PATIENCE = 10_000
 class Rows:
     """The rows of a ring of `capacity`: their trajectories and origins, and a sampler that chooses among them.
 
-    >>> rows = Rows(capacity=6, sampler=OnPolicy(temperature=0.5), seed=0)
+    >>> rows = Rows(capacity=6, sampler=ARB(temperature=0.5), seed=0)
     >>> rows.extend([2, 1])[0]          # two past trajectories
     array([0, 1, 2])
     >>> rows.append([0], ends=[True])[0]       # one step of environment 0, which ends its episode
     array([3])
     >>> rows.refresh(lambda chosen: np.array([-1.0, -1.0, -9.0, -1.0])[chosen])
-    >>> bool((rows.draw(1000) == 2).mean() < 0.01)
+    >>> bool((rows.sample_indices(1000) == 2).mean() < 0.01)
     True
 
     Args:
@@ -53,7 +53,7 @@ class Rows:
         self.sampler = _strategy(sampler)
         self.sampler.bind(self.ledger)
         seeds = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-        self.draws = np.random.default_rng(seeds.spawn(1)[0])
+        self.rng = np.random.default_rng(seeds.spawn(1)[0])
         self.lock = threading.RLock()
         self._drawn_online = math.nan
         self._reminded = False
@@ -75,9 +75,9 @@ class Rows:
         return self.ledger.size
 
     @property
-    def asks_policy(self) -> bool:
+    def needs_scores(self) -> bool:
         """Whether the strategy wants to know how likely stored actions are under the current policy."""
-        return self.sampler.asks_policy
+        return self.sampler.needs_scores
 
     # ---- rows in -------------------------------------------------------------------------------------------------
     def extend(self, lengths: ArrayLike, *, online: bool = False) -> tuple[Ints, Ints]:
@@ -145,10 +145,10 @@ class Rows:
             self._refuse_empty("refreshed")
             head, size, weighed = self.ledger.head, self.ledger.size, self._steps_since_refresh
             self._draws_since_refresh = 0
-        if self.asks_policy:
+        if self.needs_scores:
             scores = score_all(score, size, min(chunk, self.ledger.capacity))
             with self.lock:
-                self.sampler.reweigh(scores, head)
+                self.sampler.update_weights(scores, head)
                 self._steps_since_refresh -= weighed
         self.refreshed_at = head
 
@@ -163,22 +163,22 @@ class Rows:
         """
         return RefreshAhead(self, score, chunk, background)
 
-    def reweigh(self, scores: NDArray[np.float32]) -> None:
+    def update_weights(self, scores: NDArray[np.float32]) -> None:
         """Take the scores of all rows, for whoever holds the lock."""
         self._refuse_empty("refreshed")
         self._draws_since_refresh = 0
-        self.sampler.reweigh(scores, self.ledger.head)
+        self.sampler.update_weights(scores, self.ledger.head)
         self._steps_since_refresh, self.refreshed_at = 0, self.ledger.head
 
-    def draw(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
+    def sample_indices(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
         """Rows of this shape, drawn with replacement."""
         sizes = shape if isinstance(shape, tuple | list) else (shape,)
         wanted = tuple(whole_number("a batch", size) for size in sizes)
         with self.lock:
             self._refuse_empty("sampled")
-            if self._steps_since_refresh >= PATIENCE and not self._reminded and self.asks_policy:
+            if self._steps_since_refresh >= PATIENCE and not self._reminded and self.needs_scores:
                 self._remind_of_refresh()
-            rows = self.sampler.draw(self.draws if rng is None else rng, wanted)
+            rows = self.sampler.sample_indices(self.rng if rng is None else rng, wanted)
             self._drawn_online = float(self.ledger.is_online(rows).mean())
             self._draws_since_refresh += rows.size
         return rows
@@ -189,14 +189,14 @@ class Rows:
         `columns(rows)` gives the observations and actions in some rows.
         """
 
-        def take(some: Ints) -> Batch:
+        def gather(some: Ints) -> Batch:
             obs, action = columns(some)
             nothing = np.zeros(len(some), np.float32)  # such strategies look at who did what where, at nothing else
             return Batch(obs, action, nothing, obs, nothing, nothing)
 
-        if self.sampler.learns:
+        if self.sampler.trainable:
             with self.lock:
-                self.sampler.train(rows, take, self.draws)
+                self.sampler.train(rows, gather, self.rng)
 
     def stats(self) -> dict[str, float]:
         """Figures about the sampling distribution; docs/reference/figures.md explains them. Looks at every row."""
@@ -207,7 +207,7 @@ class Rows:
                 "drawn_online_share": self._drawn_online,
                 "replay_volume": self._draws_since_refresh / figures["effective_rows"],
             }
-            return figures | drawn | self.sampler.report()
+            return figures | drawn | self.sampler.metrics()
 
     def _remind_of_refresh(self) -> None:
         self._reminded = True
@@ -228,7 +228,7 @@ class Rows:
         with self.lock:
             header = {
                 "sampler": repr(self.sampler),
-                "stream": self.draws.bit_generator.state,
+                "stream": self.rng.bit_generator.state,
                 "draws_since_refresh": self._draws_since_refresh,
             }
             parts = {"ledger": self.ledger.state(), "sampler": self.sampler.state()}
@@ -252,7 +252,7 @@ class Rows:
             ledger = Ledger.from_state(self.ledger.capacity, parts["ledger"])
             vars(self.ledger).update(vars(ledger))
             self.sampler.restore(parts.get("sampler", {}))
-            self.draws.bit_generator.state = header["stream"]
+            self.rng.bit_generator.state = header["stream"]
             self._steps_since_refresh, self._draws_since_refresh = 0, header["draws_since_refresh"]
             self.refreshed_at = refreshed_at
 
@@ -266,11 +266,11 @@ class Rows:
 
 def _strategy(sampler: Any) -> Sampler:
     if sampler is None:
-        return OnPolicy()
+        return ARB()
     if isinstance(sampler, type):
         raise DataError(f"sampler is the class {sampler.__name__}: make one of it, {sampler.__name__}()")
     if not isinstance(sampler, Sampler):
-        raise DataError(f"sampler must be a strategy, such as arb.OnPolicy('auto'), got {sampler!r}")
+        raise DataError(f"sampler must be a strategy, such as arb.ARB('auto'), got {sampler!r}")
     return sampler
 
 

@@ -18,7 +18,7 @@ from arb.replay.index import Ints, Ledger, State
 
 
 class Sampler(ABC):
-    """Chooses rows. Subclass it and override what your strategy needs; `draw` and `probabilities` are the least.
+    """Chooses rows. Subclass it and override what your strategy needs, at least `sample_indices` and `probabilities`.
 
     A sampler never sees observations or rewards. It sees `self.ledger`, which knows of every row who put it there:
 
@@ -30,7 +30,7 @@ class Sampler(ABC):
     `arb.testing.check_sampler` tests a class of your own.
 
     >>> class NewestHalf(Sampler):
-    ...     def draw(self, rng, shape):
+    ...     def sample_indices(self, rng, shape):
     ...         newest = self.ledger.head - 1 - rng.integers(self._rows(), size=shape)
     ...         return newest % self.ledger.capacity
     ...     def probabilities(self):
@@ -44,22 +44,22 @@ class Sampler(ABC):
     >>> buffer = ReplayBuffer(capacity=100, sampler=NewestHalf(), seed=0)
     >>> for step in range(6):
     ...     buffer.add([step], [0.0], reward=step, next_obs=[step + 1], terminated=False)
-    >>> rows = buffer.draw((2, 4))              # which rows: two batches of four
-    >>> buffer.take(rows).reward.shape          # what is in them
+    >>> rows = buffer.sample_indices((2, 4))              # which rows: two batches of four
+    >>> buffer.gather(rows).reward.shape          # what is in them
     (2, 4)
     >>> int(rows.min()), int(rows.max())
     (3, 5)
     """
 
-    asks_policy: bool = False
-    """Whether a refresh must score all rows under the current policy and hand the scores to `reweigh`."""
-    learns: bool = False
+    needs_scores: bool = False
+    """Whether a refresh must score all rows under the current policy and hand the scores to `update_weights`."""
+    trainable: bool = False
     """Whether the weights change with every batch: batches are then drawn one at a time, and `train` follows each.
 
     It must not depend on the agent, which learns from a whole block of batches after all of them were drawn.
     """
-    asks_critics: bool = False
-    """Whether `judge` must be called before every block of updates."""
+    needs_critic: bool = False
+    """Whether `update_from_critic` must be called before every block of updates."""
     warm_up: int = 0
     """Online steps that a run collects before its first update."""
     ledger: Ledger
@@ -73,31 +73,33 @@ class Sampler(ABC):
     def insert(self, rows: Ints) -> None:
         """These rows have just been written; what was in them before is gone."""
 
-    def reweigh(self, scores: NDArray[np.floating[Any]], head: int) -> None:
+    def update_weights(self, scores: NDArray[np.floating[Any]], head: int) -> None:
         """Take the scores that a refresh found, one per row 0..size-1 as they were when `head` was the next to come.
 
         Rows may have been added since, and some of those scored overwritten.
         """
 
     @abstractmethod
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
+    def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
         """Rows of this shape, drawn with replacement; the last axis is a batch."""
 
     @abstractmethod
     def probabilities(self) -> NDArray[np.float64]:
         """For every row 0..size-1, the probability of one draw to be that row."""
 
-    def train(self, rows: Ints, take: Callable[[Ints], Any], rng: np.random.Generator) -> float:  # noqa: ARG002
-        """Strategies with `learns` do so here, after each batch that was drawn; returns their loss.
+    def train(self, rows: Ints, gather: Callable[[Ints], Any], rng: np.random.Generator) -> float:  # noqa: ARG002
+        """Strategies with `trainable` do so here, after each batch that was drawn; returns their loss.
 
-        `rows` were drawn; `take` turns rows into transitions, as `ReplayBuffer.take` does.
+        `rows` were drawn; `gather` turns rows into transitions, as `ReplayBuffer.gather` does.
         """
         return math.nan
 
-    def judge(self, advantage: Callable[[Ints], NDArray[np.floating[Any]]], rng: np.random.Generator) -> None:
-        """Strategies with `asks_critics` look here at Q(s, π(s)) − Q(s, a) of any rows, under the current critics."""
+    def update_from_critic(
+        self, advantage: Callable[[Ints], NDArray[np.floating[Any]]], rng: np.random.Generator
+    ) -> None:
+        """Strategies with `needs_critic` look here at Q(s, π(s)) − Q(s, a) of any rows, under the current critics."""
 
-    def report(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Figures about itself that a strategy adds to the buffer's statistics."""
         return {}
 
@@ -118,7 +120,7 @@ class Sampler(ABC):
 class Uniform(Sampler):
     """Uniform over all rows (the paper's Naive)."""
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
+    def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
         """Rows of this shape."""
         return rng.integers(self.ledger.size, size=shape)
 
@@ -138,7 +140,7 @@ class Mixed(Sampler):
             raise DataError(f"offline_share must lie between 0 and 1, got {offline_share}")
         self.offline_share = offline_share
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
+    def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
         """Rows of this shape; of the n rows along the last axis, floor(n * offline_share) are offline."""
         offline = int(shape[-1] * self._offline_share_now())
         rows = np.empty(shape, np.int64)

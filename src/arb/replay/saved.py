@@ -5,7 +5,7 @@ from typing import Any
 
 from arb.errors import DataError
 from arb.files import digest, read_state, write_state
-from arb.replay.episodes import Rule
+from arb.replay.dataset import Boundaries
 from arb.replay.index import Ints, Ledger, State
 from arb.replay.intake import Intake
 from arb.replay.rows import refuse_altered
@@ -17,24 +17,24 @@ _VALUES, _GROUPS = ("format", "made", "loaded", "since"), ("storage", "ended")
 Path = str | os.PathLike[str]
 
 
-def write_buffer(path: Path, intake: Intake, borders: Rule, loaded: str, since: int) -> None:
+def write_buffer(path: Path, intake: Intake, boundaries: Boundaries, loaded: str, since: int) -> None:
     """Write everything that decides the future of a buffer; columns only of the rows from `since` on."""
     rows = intake.rows
     with rows.lock:
         header, parts = rows.state()
-        made = _made(intake, borders)
+        made = _made(intake, boundaries)
         own = {"format": FORMAT, "made": made, "loaded": [loaded, intake.offline], "since": since}
         columns = {"storage": intake.storage.state(_rows_since(rows.ledger, since)), "ended": intake.state()}
         write_state(path, header | own | {"own_sum": digest(own, columns)}, parts | columns)
 
 
-def read_buffer(path: Path, intake: Intake, borders: Rule, loaded: str) -> str:
+def read_buffer(path: Path, intake: Intake, boundaries: Boundaries, loaded: str) -> str:
     """Put a buffer's state back, or refuse it before anything has changed; returns the name of what was loaded."""
     header, parts = read_state(path)
     rows, storage = intake.rows, intake.storage
     try:
         with rows.lock:
-            _refuse_other(header, parts, _made(intake, borders), rows.ledger, loaded)
+            _refuse_other(header, parts, _made(intake, boundaries), rows.ledger, loaded)
             storage.refuse_other_columns(parts.get("storage", {}))
             rows.restore(header, parts)
             storage.restore(parts.get("storage", {}), _rows_since(rows.ledger, header["since"]))
@@ -45,13 +45,13 @@ def read_buffer(path: Path, intake: Intake, borders: Rule, loaded: str) -> str:
         raise DataError(f"{path}: {problem}") from None
 
 
-def _made(intake: Intake, borders: Rule) -> dict[str, Any]:
+def _made(intake: Intake, boundaries: Boundaries) -> dict[str, Any]:
     """What a saved buffer must have in common with the one that continues it."""
     return {
         "gamma": intake.gamma,
-        "borders": borders,
+        "boundaries": boundaries,
         "failure_reward": intake.failure_reward,
-        "jump": intake.jump,
+        "discontinuity": intake.discontinuity,
         "action_bounds": None if intake.bounds is None else [bound.tolist() for bound in intake.bounds],
         "autoreset": intake.autoreset,
     }

@@ -29,10 +29,10 @@ class Batch(NamedTuple):
     reward: NDArray[np.float32]
     """The reward; with `n_step=k` the discounted sum of the next k rewards, or of as many as the episode has left."""
     next_obs: Obs
-    discount: NDArray[np.float32]
+    mask: NDArray[np.float32]
     """0 where the task ended, 1 where it went on or was cut off by a time limit. Multiply your gamma with it.
     With `n_step=k`, a step that was followed by m - 1 others has gamma^(m - 1) in place of 1: your target
-    `reward + gamma * discount * value(next_obs)` stays as it is."""
+    `reward + gamma * mask * value(next_obs)` stays as it is."""
     return_to_go: NDArray[np.float32]
     """Discounted Monte-Carlo return from this step on; `-inf` while its episode is open, so `max(q, .)` is q."""
 
@@ -48,7 +48,7 @@ class TracedBatch(NamedTuple):
     action: Array
     reward: NDArray[np.float32]
     next_obs: Obs
-    discount: NDArray[np.float32]
+    mask: NDArray[np.float32]
     return_to_go: NDArray[np.float32]
     row: Ints
     """The row in the buffer."""
@@ -163,7 +163,7 @@ class Storage:
         """Actions of some rows: a view for a slice, a copy for numbers."""
         return self._at("action", rows)
 
-    def take(self, rows: Ints, ledger: Ledger, n_step: int, gamma: float) -> Batch:
+    def gather(self, rows: Ints, ledger: Ledger, n_step: int, gamma: float) -> Batch:
         """The transitions in some rows, or those over `n_step` steps from them on."""
         last, reward = rows, self._at("reward", rows)
         factor: Any = np.float32(1.0)
@@ -176,7 +176,7 @@ class Storage:
             action=self.actions(rows),
             reward=reward.astype(np.float32, copy=False),
             next_obs=unwrapped(self._next(ledger, last)),
-            discount=(factor * ~self._at("terminated", last)).astype(np.float32, copy=False),
+            mask=(factor * ~self._at("terminated", last)).astype(np.float32, copy=False),
             return_to_go=self._at("return_to_go", rows),
         )
 

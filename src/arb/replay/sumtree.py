@@ -48,7 +48,7 @@ class SumTree:
             node = np.unique(node >> 1)
             self._node[node] = self._node[2 * node] + self._node[2 * node + 1]
 
-    def draw(self, rng: np.random.Generator, n: int, *, stratified: bool = False) -> NDArray[np.int64]:
+    def sample(self, rng: np.random.Generator, n: int, *, stratified: bool = False) -> NDArray[np.int64]:
         """n rows in proportion to their weights, with replacement.
 
         `stratified` makes one draw in each of n equal parts of the total, as prioritised replay does: the same

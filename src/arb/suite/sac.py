@@ -152,16 +152,16 @@ class Session:
             raise DataError(f"{self.folder} holds another run ({', '.join(changed)}): choose another folder")
         self.step, self.history = state["step"], [(step, value) for step, value in state["history"]]
         self.agent = load(self.folder / f"agent-{self.step:08d}.safetensors", self.plan.sac)
-        self.buffer.restore(self.folder / f"buffer-{self.step:08d}.npz")
+        self.buffer.load(self.folder / f"buffer-{self.step:08d}.npz")
         self.collector.restore(state["collector"])
 
     def rows(self, until: int) -> Dataset:
         """The first steps of the run as a dataset."""
         rows = np.arange(min(until, self.step))
-        batch = self.buffer.take(rows)
+        batch = self.buffer.gather(rows)
         ends = self.buffer.ledger.following[rows] < 0
         ends[-1] = True  # the recording stops here
-        ended = batch.discount == 0
+        ended = batch.mask == 0
         return {
             "observations": batch.obs,
             "actions": np.asarray(self.actions.to_env(batch.action), np.float32),
