@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import arb
-from arb.cli.compare import parser
+from arb.cli import parser_of
 from arb.lab.grid import comparison
 from arb.lab.strategies import COMPARED
 from tests.lab.tiny import NETWORKS, SMALL
@@ -80,7 +80,7 @@ def test_a_comparison_reports_on_its_runs(out):
 
 
 def test_the_function_and_the_command_compare_the_same_by_default():
-    assert ",".join(COMPARED) == parser().parse_args([]).strategy
+    assert ",".join(COMPARED) == parser_of("compare").parse_args([]).strategy
     folder, title = comparison("hopper-medium-v2", "my_module:AWAC", "small")
     assert folder == Path("compare") / "hopper-medium-v2-my_module-AWAC-small"  # no colon, which some disks refuse
     assert title == "Replay strategies for my_module:AWAC on hopper-medium-v2"

@@ -111,20 +111,20 @@ def lines_with_settings() -> list[str]:
     """Commands of the pages, and of the commands' own help, that start runs with nobody's own code in them."""
     from arb.cli import run, sweep
 
-    helped = [line.strip().partition("   ")[0] for line in f"{run.EXAMPLES}\n{sweep.EXAMPLES}".splitlines()]
+    helped = [line.strip().partition("   ")[0] for line in f"{run.EXAMPLES}\n{sweep.SWEEP}".splitlines()]
     lines = [line for line in (*commands(), *helped) if re.match("arb (run|sweep) ", line)]
     return sorted({line for line in lines if not re.search("(agent|strategy) [^ ]*:", line)})
 
 
 @pytest.mark.parametrize("line", lines_with_settings())
 def test_settings_in_commands_on_the_pages_are_accepted(line):
-    from arb.cli import run, sweep
-    from arb.cli.options import setting
+    from arb.cli import parser_of
+    from arb.cli.run import setting
     from arb.lab.config import configure
     from arb.lab.grid import grid, pieces
 
     command, *words = shlex.split(line)[1:]
-    asked = (run if command == "run" else sweep).parser().parse_intermixed_args(words)
+    asked = parser_of(command).parse_intermixed_args(words)
     settings = dict(setting(text) for text in asked.settings)
     if command == "run":
         configure(task=asked.task, agent=asked.agent, strategy=asked.strategy, preset=asked.preset, overrides=settings)

@@ -1,14 +1,15 @@
 import subprocess
 
 import pytest
+import shtab
 
-from arb.cli.completion import script
+from arb.cli.completion import tree
 
 
 def completed(*words: str) -> set[str]:
     """What bash offers after these words."""
     line = " ".join(f"'{word}'" for word in words)
-    program = f"""{script("bash")}
+    program = f"""{shtab.complete(tree(), "bash")}
 COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_arb; printf '%s\\n' "${{COMPREPLY[@]}}"
 """
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)

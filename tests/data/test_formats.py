@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from arb.cli.data import main
+from arb.cli import main
 from arb.data import attributes_of, fingerprint, load, read
 from arb.data.layouts import OTHER_NAMES, parse_columns, suggested
 from arb.data.load import convert
@@ -232,17 +232,17 @@ def test_minari_s_storages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stor
 def test_convert_writes_d4rl_s_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str) -> None:
     source, out = as_npz(tmp_path / "robot.npz", renamed(sound())), tmp_path / f"out{suffix}"
     columns = ",".join(f"{ours}={theirs}" for ours, theirs in ROBOT.items())
-    assert main(["convert", str(source), str(out), "--columns", columns, "--env", "Pendulum-v1"]) == 0
+    assert main(["data", "convert", str(source), str(out), "--columns", columns, "--env", "Pendulum-v1"]) == 0
     assert "72 rows, 7 episodes" in capsys.readouterr().out
     assert fingerprint(load(out)) == fingerprint(load(sound()))
     plain = tmp_path / f"plain{suffix}"
     without_ends = as_npz(tmp_path / "no-ends.npz", without(sound(), "next_observations", "timeouts"))
-    assert main(["convert", str(without_ends), str(plain)]) == 0
+    assert main(["data", "convert", str(without_ends), str(plain)]) == 0
     assert "warning: neither timeouts nor next_observations" in capsys.readouterr().out
     assert attributes_of(out)["env"] == "Pendulum-v1"
-    assert main(["convert", str(source), str(tmp_path / "x.txt"), "--columns", columns]) == 1
+    assert main(["data", "convert", str(source), str(tmp_path / "x.txt"), "--columns", columns]) == 2
     assert "written to a name ending in .hdf5" in capsys.readouterr().err
-    assert main(["convert", str(source), str(tmp_path / "y.npz")]) == 1
+    assert main(["data", "convert", str(source), str(tmp_path / "y.npz")]) == 2
     assert "try --columns" in capsys.readouterr().err
     assert not (tmp_path / "y.npz").exists()
 
@@ -288,7 +288,7 @@ def test_file_and_environment_are_flattened_by_one_rule() -> None:
 
 def test_a_run_reads_the_mapping_that_its_task_carries_also_from_a_copy(tmp_path: Path) -> None:
     pytest.importorskip("jax")
-    from arb.cli.run import parser
+    from arb.cli import parser_of
     from arb.data.load import locate
     from arb.lab.config import configure
     from arb.lab.setup import Problem
@@ -296,7 +296,7 @@ def test_a_run_reads_the_mapping_that_its_task_carries_also_from_a_copy(tmp_path
     raw = {**sound(), "actions": sound()["actions"][:, :1]}
     path, copy = as_npz(tmp_path / "x.npz", renamed(raw)), as_npz(tmp_path / "copy.npz", renamed(raw))
     columns = ",".join(f"{ours}={theirs}" for ours, theirs in ROBOT.items())
-    assert parser().parse_args(["--task", str(path), "--columns", columns]).columns == columns
+    assert parser_of("run").parse_args(["--task", str(path), "--columns", columns]).columns == columns
     config = configure(task=f"{path}?{columns}", env="Pendulum-v1")
     assert locate(config.task) == ("npz", str(path))
     here, there = Problem.of(config), Problem.of(config, str(copy))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from arb import report
-from arb.cli.sweep import main
+from arb.cli import main
 from arb.lab import plan
 from arb.lab.checkpoint import checkpoints
 from arb.lab.grid import grid
@@ -147,7 +147,8 @@ def test_a_worker_whose_master_is_gone_ends(place):
 
 def test_a_dry_run_shows_everything_and_leaves_nothing(place, capsys, tmp_path):
     out = tmp_path / "dry"
-    status = main(["--strategy", "naive,arb", "--seed", "0-1", "--preset", "smoke", "-o", str(out), "--dry-run"])
+    command = ["sweep", "--strategy", "naive,arb", "--seed", "0-1", "--preset", "smoke", "-o", str(out)]
+    status = main([*command, "--dry-run"])
     shown = capsys.readouterr().out
     assert status == 0
     assert "4 runs (0 finished), 2 pre-trainings" in shown

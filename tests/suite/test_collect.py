@@ -12,7 +12,7 @@ pytest.importorskip("jax")
 
 from arb.agents import load as load_agent
 from arb.agents import on_host
-from arb.cli.data import main
+from arb.cli import main
 from arb.data import audit, borders, fingerprint, load, read
 from arb.envs.rollout import Step
 from arb.errors import DataError
@@ -122,15 +122,15 @@ def test_random_works_with_discrete_actions_and_sac_says_why_not(tmp_path: Path)
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "hopper.hdf5"
-    argv = ["collect", "arb/hopper-v2", "random", "--steps", "200", "--out", str(out), "--compact"]
+    argv = ["data", "collect", "arb/hopper-v2", "random", "--steps", "200", "--out", str(out), "--compact"]
     assert main(argv) == 0
     data = read(out)
-    assert data.attributes["command"] == " ".join(["arb data", *argv])
+    assert data.attributes["command"] == " ".join(["arb", *argv])
     assert "next_observations" not in data.columns
-    assert main(["audit", str(out)]) == 0
-    assert main(["info", str(out)]) == 0
+    assert main(["data", "audit", str(out)]) == 0
+    assert main(["data", "info", str(out)]) == 0
     assert "score" in capsys.readouterr().out
-    assert main(["collect", "arb/hopper-v2", "worst", "--out", str(out)]) == 1
+    assert main(["data", "collect", "arb/hopper-v2", "worst", "--out", str(out)]) == 2
     assert "quality 'worst' is not one of random" in capsys.readouterr().err
 
 
@@ -157,8 +157,8 @@ def test_what_cannot_be_collected_is_refused_before_it_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, steps: int, message: str
 ) -> None:
     # An environment that is not there would be what stops it, if it had started.
-    argv = ["collect", "arb/nowhere-v0", "random", "--steps", str(steps), "--out", str(tmp_path / name)]
-    assert main(argv) == 1
+    argv = ["data", "collect", "arb/nowhere-v0", "random", "--steps", str(steps), "--out", str(tmp_path / name)]
+    assert main(argv) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1

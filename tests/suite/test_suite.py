@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from arb import DataError
-from arb.cli.data import main
+from arb.cli import main
 from arb.data import audit, borders, fingerprint, read
 from arb.data.load import locate
 from arb.data.tasks import SUITE, TASKS, task_of
@@ -179,7 +179,7 @@ def test_the_table_of_the_suite() -> None:
     ],
 )
 def test_a_wrong_name_is_one_line(cache: Path, name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["info", name]) == 1
+    assert main(["data", "info", name]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
@@ -228,13 +228,13 @@ def test_rows_are_shared_out_as_the_recipe_says(tmp_path: Path, monkeypatch: pyt
 
 def test_the_command_line_makes_sets(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "x.hdf5"
-    assert main(["make", "suite:hopper-random", "--rows", "1000", "--seed", "3", "--out", str(out)]) == 0
+    assert main(["data", "make", "suite:hopper-random", "--rows", "1000", "--seed", "3", "--out", str(out)]) == 0
     assert len(read(out)) >= 1000
-    assert main(["make", "suite:hopper-random", "--rows", "1000"]) == 0
+    assert main(["data", "make", "suite:hopper-random", "--rows", "1000"]) == 0
     assert "arb run --task suite:hopper-random:1000" in capsys.readouterr().out
-    assert main(["make", "suite:hopper-random", "--seed", "1"]) == 1
+    assert main(["data", "make", "suite:hopper-random", "--seed", "1"]) == 2
     assert "say with --out" in capsys.readouterr().err
-    assert main(["info", "suite:hopper-random:1000"]) == 0
+    assert main(["data", "info", "suite:hopper-random:1000"]) == 0
     text = capsys.readouterr().out
     for word in ("seed", "versions", "fingerprint", "ladder", "command", "score"):
         assert word in text

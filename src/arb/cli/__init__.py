@@ -1,21 +1,22 @@
 """The command `arb`: finds the module of a sub-command and hands over; nothing heavy is imported before that.
 
-What every command shares is here: mistakes and trouble with the machine are one line on standard error.
+Every mistake of the user, and all trouble with the machine that can be expected, is one line on standard error. A
+mistake ends with status 2, trouble with 1, a request to stop with 130.
 """
 
+import argparse
 import errno
 import importlib
 import io
 import os
 import sys
-from pathlib import Path
 from typing import NamedTuple
 
 from arb.errors import DataError, near
 
 
 class Command(NamedTuple):
-    """A sub-command: the module whose `main(arguments)` runs it, the extra it needs, and what it does."""
+    """A sub-command: the module whose `add_NAME(parser)` describes it, the extra it needs, and what it does."""
 
     module: str
     extra: str
@@ -24,14 +25,14 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "run": Command("arb.cli.run", "train", "pre-train offline, fine-tune online"),
-    "compare": Command("arb.cli.compare", "train", "replay strategies on one task: table, curves, page"),
+    "compare": Command("arb.cli.sweep", "train", "replay strategies on one task: table, curves, page"),
     "sweep": Command("arb.cli.sweep", "train", "a grid of runs, on all cores or on Ray"),
-    "reproduce": Command("arb.cli.reproduce", "train", "a table or figure of the paper"),
-    "eval": Command("arb.cli.eval", "train", "evaluate a run's policy: returns, score, success, or a GIF"),
+    "reproduce": Command("arb.cli.sweep", "train", "a table or figure of the paper"),
+    "eval": Command("arb.cli.eval", "train", "evaluate a run's policy: returns, score, success, or a video"),
     "data": Command("arb.cli.data", "train", "list, fetch, inspect, audit and collect datasets"),
-    "report": Command("arb.cli.report", "report", "tables, statistics, figures and one page from run folders"),
+    "report": Command("arb.cli.report", "report", "tables, statistics, plots and one page from run folders"),
     "doctor": Command("arb.cli.doctor", "train", "check this machine and say what to install or change"),
-    "completion": Command("arb.cli.completion", "train", "print a script for TAB completion in bash or zsh"),
+    "completion": Command("arb.cli.completion", "train", "print a script for TAB completion in your shell"),
 }
 _HINTS = {
     errno.ENOSPC: "free some space, then run the same command again",
@@ -39,24 +40,6 @@ _HINTS = {
     errno.EROFS: "choose a folder that is writable",
     errno.EACCES: "choose a folder that you may use",
 }
-
-
-def usage() -> str:
-    """The text of `arb --help`."""
-    from arb import __version__
-
-    lines = [f"  {name:<10} {command.purpose}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            f"arb {__version__}: adaptive replay for offline-to-online reinforcement learning",
-            "",
-            "usage: arb COMMAND",
-            "",
-            *lines,
-            "",
-            "Run `arb COMMAND --help` for details.",
-        ]
-    )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -68,7 +51,10 @@ def main(arguments: list[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file's name may hold what a terminal cannot show
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(usage())
+        print(f"arb {__version__}: adaptive replay for offline-to-online reinforcement learning")
+        print("\nusage: arb COMMAND\n")
+        print("\n".join(f"  {name:<10} {command.purpose}" for name, command in COMMANDS.items()))
+        print("\nRun `arb COMMAND --help` for details.")
         return 0 if arguments else 2
     name, *rest = arguments
     if name in ("-V", "--version"):
@@ -81,12 +67,21 @@ def main(arguments: list[str] | None = None) -> int:
     return _run(name, rest)
 
 
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """The options of a command; `run` among them is the function that carries it out."""
+    parser = argparse.ArgumentParser(prog=f"arb {name}", formatter_class=argparse.RawDescriptionHelpFormatter)
+    getattr(importlib.import_module(COMMANDS[name].module), f"add_{name}")(parser)
+    return parser
+
+
 def _run(name: str, arguments: list[str]) -> int:
-    """Run a command; every mistake and all trouble that can be expected ends in one line."""
-    command = COMMANDS[name]
     try:
-        sys.path.append(_current_folder())  # where `python -m` would look for `--env my_module:MyEnv-v0`
-        status = int(importlib.import_module(command.module).main(arguments))
+        sys.path.append("")  # where `python -m` would look for `--env my_module:MyEnv-v0`
+        parser = parser_of(name)
+        parse = parser.parse_args if name == "data" else parser.parse_intermixed_args  # which knows no sub-commands
+        options = parse(arguments)
+        options.arguments = arguments
+        status = int(options.run(options) or 0)
         sys.stdout.flush()
         return status
     except SystemExit as stop:  # argparse has said what is wrong, or has printed the help
@@ -97,7 +92,7 @@ def _run(name: str, arguments: list[str]) -> int:
     except ModuleNotFoundError as missing:  # at the import, or at one that the command makes when it needs it
         if (missing.name or "").startswith("arb"):
             raise
-        return _said(name, f"needs the package {missing.name}: pip install 'arb-rl[{command.extra}]'", 2)
+        return _said(name, f"needs the package {missing.name}: pip install 'arb-rl[{COMMANDS[name].extra}]'", 2)
     except DataError as mistake:
         return _said(name, str(mistake), 2)
     except OSError as problem:
@@ -111,13 +106,6 @@ def _run(name: str, arguments: list[str]) -> int:
 def _said(name: str, line: str, status: int) -> int:
     print(f"arb {name}: {line}", file=sys.stderr)
     return status
-
-
-def _current_folder() -> str:
-    try:
-        return str(Path.cwd())
-    except FileNotFoundError:
-        raise DataError("the current folder has been deleted: change to another one") from None
 
 
 def trouble(problem: OSError) -> str:

@@ -1,29 +1,13 @@
-"""`arb data ...`: list, fetch, info, audit, convert, make, collect."""
+"""`arb data`: list, fetch, info, audit, convert, make, ladder, collect."""
 
 import argparse
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from arb.data.tasks import FAMILIES, PAPER, SUITE, TASKS, Task, find_task
 from arb.errors import DataError
 from arb.files import refuse_read_only
-
-
-def main(argv: list[str]) -> int:
-    """Run a sub-command; 0 if all is well, 1 if the data is not, 2 for a mistake in the command."""
-    arguments = parser().parse_args(argv)
-    arguments.argv = argv
-    run: Callable[[argparse.Namespace], int] = arguments.run
-    try:
-        return run(arguments)
-    except (ValueError, ImportError) as problem:
-        print(f"arb data: {problem}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print("arb data: stopped; run the same command to continue", file=sys.stderr)
-        return 130
-    return 1
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -140,15 +124,14 @@ def _collect(arguments: argparse.Namespace) -> int:
         folder,
         arguments.compact,
     )
-    columns = collect(request, arguments.out, "arb data " + " ".join(arguments.argv))
+    columns = collect(request, arguments.out, "arb data " + " ".join(arguments.arguments))
     print(f"{arguments.out}: {len(columns['rewards']):,} rows")
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options of the command."""
-    options = argparse.ArgumentParser(prog="arb data", description="List, fetch, inspect, audit and collect datasets.")
-    commands = options.add_subparsers(required=True, metavar="command")
+def add_data(parser: argparse.ArgumentParser) -> None:
+    parser.description = "List, fetch, inspect, audit and collect datasets."
+    commands = parser.add_subparsers(required=True, metavar="command")
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
@@ -203,4 +186,3 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--evaluate-every", type=int, default=10_000, help="steps between two snapshots of SAC (10000)")
     sub.add_argument("--folder", type=Path, help="where SAC runs and resumes (default: next to the file)")
     sub.add_argument("--compact", action="store_true", help="without next_observations: half the size")
-    return options

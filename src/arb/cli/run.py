@@ -1,4 +1,4 @@
-"""Pre-train an agent on offline data, then fine-tune it online."""
+"""`arb run`, and the options that say what to run, which the commands for many runs share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arb.cli.options import add_subject, command, setting
+from arb.data.tasks import FIRST
 from arb.errors import DataError
 from arb.files import refuse_file
 from arb.lab.runfolder import RunFolder
@@ -31,9 +31,69 @@ Every setting can be given as NAME=VALUE; `arb run --settings` lists them.
 """
 
 
-def main(arguments: list[str]) -> int:
-    """Run the command; 0 when done, 130 when stopped on request."""
-    options = parser().parse_intermixed_args(arguments)
+def add_subject(parser: argparse.ArgumentParser, lists: tuple[str, ...] = (), **defaults: str) -> None:
+    """Add task, agent, strategy, seed, environment and preset.
+
+    Args:
+        parser: where to add them.
+        lists: those that may be lists.
+        defaults: those that differ from a run's.
+    """
+    from arb.lab.algorithms import AGENTS, DEFAULT_AGENT
+    from arb.lab.config import PRESETS
+    from arb.lab.strategies import DEFAULT, STRATEGIES
+
+    subject = {
+        "task": (("-t",), FIRST, "task, file or other source of offline data"),
+        "agent": (("-a",), DEFAULT_AGENT, f"{', '.join(AGENTS)}, or my_module:MyAgent"),
+        "strategy": (("-s",), DEFAULT, "a replay strategy (see below), or my_module:MyStrategy"),
+        "seed": ((), "0", "the seed"),
+    }
+    for name, (letter, usual, text) in subject.items():
+        kind = ("a list A-B or A,B,C: " if name == "seed" else "a list A,B,C: ") if name in lists else ""
+        default, read = defaults.get(name, usual), int if name == "seed" and name not in lists else str
+        parser.add_argument(*letter, f"--{name}", default=default, type=read, help=f"{kind}{text} ({default})")
+    env = "Gymnasium id, or my_module:MyEnv-v0, for data that does not name its own"
+    parser.add_argument("-e", "--env", default="", help=env)
+    parser.add_argument("-p", "--preset", default="demo", help=f"how much training: {', '.join(PRESETS)} (demo)")
+    rows = "".join(f"  {name:<11} {row.purpose}\n" for name, row in STRATEGIES.items())
+    parser.epilog = f"strategies:\n{rows}{parser.epilog}"
+
+
+def setting(text: str) -> tuple[str, str]:
+    """NAME=VALUE in two parts.
+
+    >>> setting("schedule.online=500")
+    ('schedule.online', '500')
+    """
+    from arb.data.load import is_source
+
+    name, equals, value = text.partition("=")
+    if equals:
+        return name, value
+    hint = f"did you mean --task {text}?" if is_source(text) else "write NAME=VALUE, e.g. schedule.online=50000"
+    raise DataError(f"{text!r} is not a setting: {hint}")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Pre-train an agent on offline data, then fine-tune it online."
+    parser.epilog = EXAMPLES
+    add_subject(parser)
+    add = parser.add_argument
+    add("-o", "--out", type=Path, help="folder of the run (runs/TASK-AGENT-STRATEGY-PRESET-SEED)")
+    add("--from", dest="source", type=Path, help="start from the pre-trained agent of another run's folder")
+    columns = "column names in the dataset file, e.g. observations=state,actions=command"
+    add("--columns", default="", metavar="A=B,...", help=columns)
+    add("--tensorboard", action="store_true", help="also write TensorBoard events into the folder")
+    add("--wandb", metavar="PROJECT", help="also log to Weights & Biases")
+    listed = "list all settings of this agent and strategy"
+    add("--settings", dest="list_settings", action="store_true", help=listed)
+    add("settings", nargs="*", metavar="NAME=VALUE", help="any setting, e.g. schedule.online=50000")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Carry out `arb run`."""
     try:
         with stoppable("Saving a checkpoint; press Ctrl-C again to quit now", own_process=True) as asked_to_stop:
             _run(options, asked_to_stop)
@@ -41,29 +101,6 @@ def main(arguments: list[str]) -> int:
         print(f"\narb run: {stopped}", file=sys.stderr)
         return 130
     return 0
-
-
-def parser() -> argparse.ArgumentParser:
-    """The options of the command."""
-    options = command("run", __doc__, EXAMPLES)
-    add_subject(options)
-    options.add_argument("-o", "--out", type=Path, help="folder of the run (runs/TASK-AGENT-STRATEGY-PRESET-SEED)")
-    options.add_argument(
-        "--from", dest="source", type=Path, help="start from the pre-trained agent of another run's folder"
-    )
-    options.add_argument(
-        "--columns",
-        default="",
-        metavar="A=B,...",
-        help="column names in the dataset file, e.g. observations=state,actions=command",
-    )
-    options.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events into the folder")
-    options.add_argument("--wandb", metavar="PROJECT", help="also log to Weights & Biases")
-    options.add_argument(
-        "--settings", dest="list_settings", action="store_true", help="list all settings of this agent and strategy"
-    )
-    options.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="any setting, e.g. schedule.online=50000")
-    return options
 
 
 def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None:
@@ -81,26 +118,26 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
         strategy=options.strategy,
         seed=options.seed,
         preset=options.preset,
-        overrides=dict(setting(text) for text in options.settings),
+        overrides=dict(map(setting, options.settings)),
     )
     if options.list_settings:
-        print("\n".join(listed(config)))
+        print("\n".join(settings_lines(config)))
         return
     folder = options.out or default_folder(config, options.preset)
     if options.source and not options.source.is_dir():
         raise DataError(f"--from {options.source}: there is no such folder")
     refuse_file(folder)
     refuse_other_config(folder, config)
-    if not finished(folder, config):
+    if finished(folder, config):
+        result = run(config, folder)
+        print("This run is already finished:")
+    else:
         problem = Problem.of(config, audited=True)
         _announce(config, problem, folder)
         if asked_to_stop():
             raise Interrupted("stopped before the first update; run the same command to start")
         with live_view() as tell, with_loggers(tell, folder, options.tensorboard, options.wandb) as tell_all:
             result = run(config, folder, tell=tell_all, problem=problem, pretraining=options.source, stop=asked_to_stop)
-    else:
-        result = run(config, folder)
-        print("This run is already finished:")
     print(f"pre-trained {described({'score': result.pretrained})}")
     print(
         f"fine-tuned  {described({'score': result.last})}; best {result.best:.1f}, "
@@ -109,10 +146,10 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
     if result.success is not None:
         print(f"success     {result.success:.0%} of the episodes of the last evaluation")
     print(f"{result.best_policy()} (`arb eval {folder} --policy best` evaluates it again)")
-    print(f"picture     {RunFolder(folder).picture_file}")
+    print(f"plot        {RunFolder(folder).picture_file}")
 
 
-def listed(config: Config) -> list[str]:
+def settings_lines(config: Config) -> list[str]:
     """A line for every setting that can be given as NAME=VALUE: its type, its value here, and its meaning."""
     from arb.lab.settings import settings_table
 
@@ -132,15 +169,13 @@ def _announce(config: Config, problem: Problem, folder: Path) -> None:
     from arb.envs import LIMIT
     from arb.lab.strategies import strategy_row
 
-    plan = config.schedule
+    plan, rows = config.schedule, len(problem.dataset["rewards"])
     print(
         f"{config.agent} with {config.replay.strategy} on {config.task} ({problem.env}), seed {config.seed}\n"
-        f"{plan.pretrain:,} updates offline on {len(problem.dataset['rewards']):,} steps, "
-        f"then {plan.online:,} steps online; results in {folder}",
+        f"{plan.pretrain:,} updates offline on {rows:,} steps, then {plan.online:,} steps online; results in {folder}",
         flush=True,
     )
-    kept = getattr(config.replay, "keep", 0)
-    if not strategy_row(config.replay.strategy).keeps_all and kept >= len(problem.dataset["rewards"]):
+    if not strategy_row(config.replay.strategy).keeps_all and getattr(config.replay, "keep", 0) >= rows:
         print(f"{config.replay.strategy} keeps all of these steps, so it filters nothing: choose a smaller replay.keep")
     for fault in problem.faults:
         print(f"warning: {fault} (`arb data audit` says more)", flush=True)

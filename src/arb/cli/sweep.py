@@ -1,4 +1,4 @@
-"""Run a grid of runs, on the cores of this machine or on Ray."""
+"""The commands for many runs: `arb sweep`, `arb compare` and `arb reproduce`."""
 
 from __future__ import annotations
 
@@ -9,128 +9,195 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arb.cli.options import add_subject, command, setting
+from arb.cli.run import add_subject, setting
 from arb.errors import DataError
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
     from arb.lab.grid import Cell
     from arb.lab.launch import Outcome
-    from arb.lab.ray_cluster import RayCluster
 
-EXAMPLES = """
+SWEEP = """
 examples:
   arb sweep --strategy naive,arb --seed 0-3                    eight runs; their data is made on first use
   arb sweep --task hopper-random-v2,hopper-medium-v2 --agent iql,calql --strategy naive,arb --seed 0-3 --dry-run
   arb sweep --strategy arb replay.temperature=0.1,0.5,2        any setting can be an axis
   arb sweep replay.clip='(-12,7),(-9,7)'                       a comma inside brackets belongs to the value
-  arb sweep --strategy naive,parallel,arb --until-decided      more seeds only where they are needed
   arb sweep --strategy naive,arb --ray 10.0.0.1:6379           the same on a Ray cluster (docs/sweep.md)
 
 Every run has its own folder below --out. The same command again skips what is finished, continues what was interrupted
 and retries what failed; a larger grid adds to the smaller one. Runs that differ only in their strategy share one
-pre-training. `arb report OUT` makes tables and figures of it.
+pre-training. `arb report OUT` makes tables and plots of it.
+"""
+COMPARE = """
+examples:
+  arb compare                                          six strategies, three seeds, on suite:walker2d-mixed
+  arb compare --task hopper-medium-v2 --agent calql --preset small --seed 0-3
+  arb compare --strategy naive,arb schedule.online=50000
+
+All strategies of a seed start from the same pre-trained agent. The folder holds all runs; its report/ holds the table,
+the learning curves, the online share of the batches, and a page with all of it. The same command again continues.
+"""
+REPRODUCE = """
+examples:
+  arb reproduce main --preset smoke           a quick trial, on small datasets made on this machine
+  arb reproduce clip --preset paper           the paper's own grid (fetch antmaze-large-diverse-v2 first)
+  arb reproduce iql --preset small --data suite   the same on the suite, without a download
+  arb reproduce iql --preset paper --dry-run  which runs it takes
+  arb reproduce main --preset paper --ray 10.0.0.1:6379
+
+presets: `paper` is the paper's schedule with four seeds; `small` is 30,000 updates and 20,000 steps with two seeds;
+`smoke` is a hundred of both with one seed, and for the tables one task per group.
+
+`--data suite`, the default of `smoke`, trains on the datasets of this project's suite that resemble D4RL's:
+suite:hopper-mixed for hopper-medium-replay-v2, and so on (2,000 rows each with `smoke`). They are made on first use and
+keep their own names: their scores are not comparable with published ones. With `--data d4rl` a task without its file
+fails, and the table says so: `arb data fetch TASK` downloads it.
 """
 
 
-def main(arguments: list[str]) -> int:
-    """Run the command: 0 when all runs are done, 1 when some failed, 2 for a mistake, 130 when stopped on request."""
-    options = parser().parse_args(arguments)
-    from arb.lab.grid import grid, pieces, seed_range
-    from arb.report.paired import LOOKS
+def add_sweep(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = "Run a grid of runs, on the cores of this machine or on Ray.", SWEEP
+    add_subject(parser, ("task", "agent", "strategy", "seed"))
+    parser.add_argument("-o", "--out", type=Path, help="folder of the sweep (sweeps/PRESET)")
+    _add_working(parser)
+    parser.add_argument("settings", nargs="*", metavar="NAME=V1,V2", help="values of any setting")
+    parser.set_defaults(run=sweep)
 
-    strategies = pieces(options.strategy)
-    if options.until_decided and options.baseline not in strategies:
-        raise DataError(f"--until-decided compares with {options.baseline}: add it to --strategy")
+
+def sweep(options: argparse.Namespace) -> int:
+    """Carry out `arb sweep`."""
+    from arb.lab.grid import grid, pieces, seed_range
+
     cells = grid(
         pieces(options.task),
         pieces(options.agent),
-        strategies,
-        seed_range(options.seed or (f"0-{LOOKS[-1] - 1}" if options.until_decided else "0")),
+        pieces(options.strategy),
+        seed_range(options.seed),
         {name: pieces(values) for name, values in map(setting, options.settings)},
         env=options.env,
         preset=options.preset,
     )
     out = options.out or Path("sweeps") / options.preset
-    outcome = _until_decided(cells, out, options) if options.until_decided else carry_out(cells, out, options)
+    outcome = _carry_out(cells, out, options)
+    if outcome:
+        print(f"results in {out}; `arb report {out}` shows them")
+    return 1 if outcome and outcome.failed else 0
+
+
+def add_compare(parser: argparse.ArgumentParser) -> None:
+    from arb.lab.strategies import COMPARED
+
+    parser.description = "Compare replay strategies on one task, from the same pre-trained agents: table, curves, page."
+    parser.epilog = COMPARE
+    add_subject(parser, ("strategy", "seed"), strategy=",".join(COMPARED), seed="0-2")
+    parser.add_argument("-o", "--out", type=Path, help="folder of the comparison (compare/TASK-AGENT-PRESET)")
+    _add_working(parser)
+    parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="any setting, the same for all runs")
+    parser.set_defaults(run=compare)
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Carry out `arb compare`."""
+    from arb.lab.grid import comparison, grid, pieces, seed_range
+
+    cells = grid(
+        [options.task],
+        [options.agent],
+        pieces(options.strategy),
+        seed_range(options.seed),
+        env=options.env,
+        preset=options.preset,
+        overrides=dict(map(setting, options.settings)),
+    )
+    folder, title = comparison(options.task, options.agent, options.preset)
+    out = options.out or folder
+    outcome = _carry_out(cells, out, options)
     if outcome is None:
         return 0
-    print(f"results in {out}; `arb report {out}` shows them")
+    from arb.report.page import write_report
+
+    report = write_report([out], out / "report", title=title)
+    print(f"\n{report.text}\n\nreport in {report.page}")
     return 1 if outcome.failed else 0
 
 
-def _until_decided(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> Outcome | None:
-    """Run more and more seeds of the cells whose comparison with the baseline is undecided."""
-    from arb.lab.jobs import rounds
-    from arb.report.baseline import undecided
-    from arb.report.paired import LOOKS
+def add_reproduce(parser: argparse.ArgumentParser) -> None:
+    from arb.paper.experiments import DATA, EXPERIMENTS, SEEDS
 
-    outcome = None
-    for chosen in rounds(cells, LOOKS[0], lambda: undecided([out], baseline=options.baseline, margin=options.margin)):
-        outcome = carry_out(chosen, out, options)
-        if outcome is None or outcome.failed:
-            return outcome
-    found = undecided([out], baseline=options.baseline, margin=options.margin)
-    left = [f"{one.task} {one.agent} {one.strategy}" for one in found if one.strategy != options.baseline]
-    if left:
-        print(f"undecided with all seeds used: {', '.join(left)}")
-    else:
-        print(f"every comparison with {options.baseline} is decided")
-    return outcome
+    names = "".join(f"  {name:<14} {experiment.shows}\n" for name, experiment in EXPERIMENTS.items())
+    parser.description = f"Reproduce a table or figure of the paper from its grid of runs.\n\n{names}"
+    parser.epilog = REPRODUCE
+    parser.add_argument("name", help="one of the above", metavar="NAME")
+    parser.add_argument("-p", "--preset", default="smoke", help=f"how much training: {', '.join(SEEDS)}")
+    parser.add_argument("--data", help=f"{' or '.join(DATA)} (suite for smoke, else d4rl)")
+    parser.add_argument("-o", "--out", type=Path, help="folder of the runs (reproduce/NAME-PRESET)")
+    _add_working(parser)
+    parser.set_defaults(run=reproduce)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options of the command."""
-    options = command("sweep", __doc__, EXAMPLES)
-    add_subject(options, ("task", "agent", "strategy", "seed"), seed="")  # no seed: 0, or as many as are needed
-    options.add_argument("-o", "--out", type=Path, help="folder of the sweep (sweeps/PRESET)")
-    options.add_argument(
-        "--until-decided",
-        action="store_true",
-        help="run seeds of --seed (0-11) until every comparison with --baseline is decided (docs/sweep.md)",
-    )
-    options.add_argument("--baseline", default="naive", metavar="STRATEGY", help="for --until-decided (naive)")
-    options.add_argument(
-        "--margin", type=float, default=5.0, help="for --until-decided: a difference in score that does not matter (5)"
-    )
-    add_working(options)
-    options.add_argument("settings", nargs="*", metavar="NAME=V1,V2", help="values of any setting")
-    return options
+def reproduce(options: argparse.Namespace) -> int:
+    """Carry out `arb reproduce`."""
+    from arb.paper.experiments import EXPERIMENTS, cells_of
+
+    data = options.data or ("suite" if options.preset == "smoke" else "d4rl")
+    cells = cells_of(options.name, options.preset, data)
+    out = options.out or Path("reproduce") / f"{options.name}-{options.preset}"
+    outcome = _carry_out(cells, out, options)
+    if outcome is None:
+        return 0
+    from arb.paper.reproduction import render
+
+    print(f"\n{render(options.name, [out], out / 'report')}")
+    tasks, all_tasks = {cell.config.task for cell in cells}, EXPERIMENTS[options.name].tasks
+    if len(tasks) < len(all_tasks):
+        print(f"\nOnly {len(tasks)} of the paper's {len(all_tasks)} tasks, one for each group.")
+    if data == "suite":
+        print("\nThe data came from the suite, made on this machine: these are not scores on D4RL's tasks.")
+    print(f"\nfiles in {out / 'report'}")
+    return 1 if outcome.failed else 0
 
 
-def add_working(options: argparse.ArgumentParser) -> None:
-    """The options that say how a grid is run: the same for all commands that have one."""
-    options.add_argument("--workers", type=int, help="processes on this machine (one per core)")
-    options.add_argument(
-        "--ray",
-        nargs="?",
-        const="",
-        metavar="ADDRESS",
-        help="run on Ray: on the cluster at ADDRESS or $RAY_ADDRESS, or else on one started on this machine",
-    )
-    options.add_argument(
-        "--slice", type=float, default=300.0, metavar="SECONDS", help="on Ray: seconds between checkpoints (300)"
-    )
-    options.add_argument("--retry", type=int, default=1, metavar="N", help="number of retries of a failed run (1)")
-    options.add_argument("-n", "--dry-run", action="store_true", help="show the runs and stop")
+# ---- what they share -------------------------------------------------------------------------------------------------
+def _add_working(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--workers", type=int, help="processes on this machine (one per core)")
+    ray = "run on Ray: on the cluster at ADDRESS or $RAY_ADDRESS, or else on one started on this machine"
+    add("--ray", nargs="?", const="", metavar="ADDRESS", help=ray)
+    add("--slice", type=float, default=300.0, metavar="SECONDS", help="on Ray: seconds between checkpoints (300)")
+    add("--retry", type=int, default=1, metavar="N", help="number of retries of a failed run (1)")
+    add("-n", "--dry-run", action="store_true", help="show the runs and stop")
 
 
-def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> Outcome | None:
+def _carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> Outcome | None:
     """Announce a grid, run it and list what failed; a dry run only announces it."""
     from arb.lab import plan
+    from arb.lab.grid import counted
+    from arb.lab.jobs import group_of
     from arb.lab.launch import live_view, sweep
     from arb.lab.stopping import Interrupted
+    from arb.progress import count
 
     if (options.workers is not None and options.workers < 1) or options.retry < 0:
         raise DataError("--workers must be at least 1, --retry at least 0")
+    if options.ray is not None and "=" in options.ray:
+        raise DataError(f"{options.ray!r} is not an address: put --ray behind the settings, or write --ray ADDRESS")
+    if options.ray is not None and importlib.util.find_spec("ray") is None:
+        raise DataError("--ray needs Ray: pip install 'arb-rl[ray]'")
     cells = plan.placed(out, cells)
     left = [cell for cell in cells if not plan.done(out, cell)]
     plan.refuse_hopeless(out, cells)
-    crew = (
-        _ray_cluster(options.ray, options.slice) if options.ray is not None and not options.dry_run and left else None
-    )
-    _announce(cells, left, out, options.dry_run)
+    shared = count(len({group_of(cell) for cell in cells}), "pre-training")
+    print(f"{count(len(cells), 'run')} ({len(cells) - len(left)} finished), {shared}, in {out}")
+    print("\n".join(counted(cells)), flush=True)
     if options.dry_run:
+        for cell in cells:
+            print(f"  {'to do  ' if cell in left else 'done   '} {cell.folder}")
         return None
+    crew = None
+    if options.ray is not None and left:
+        from arb.lab.ray_cluster import RayCluster
+
+        crew = RayCluster(options.ray or None, options.slice)
     try:
         with live_view(left, len(cells) - len(left)) as view:
             outcome = sweep(cells, out, workers=options.workers, crew=crew, retry=options.retry, view=view)
@@ -140,26 +207,3 @@ def carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> 
     for folder, reason in outcome.failed.items():
         print(f"failed: {folder}: {reason}", file=sys.stderr)
     return outcome
-
-
-def _ray_cluster(address: str, slice_seconds: float) -> RayCluster:
-    if "=" in address:
-        raise DataError(f"{address!r} is not an address: put --ray behind the settings, or write --ray ADDRESS")
-    if importlib.util.find_spec("ray") is None:
-        raise DataError("--ray needs Ray: pip install 'arb-rl[ray]'")
-    from arb.lab.ray_cluster import RayCluster
-
-    return RayCluster(address or None, slice_seconds)
-
-
-def _announce(cells: Sequence[Cell], left: Sequence[Cell], out: Path, one_by_one: bool) -> None:
-    from arb.lab.grid import counted
-    from arb.lab.jobs import group_of
-    from arb.progress import count
-
-    shared = count(len({group_of(cell) for cell in cells}), "pre-training")
-    print(f"{count(len(cells), 'run')} ({len(cells) - len(left)} finished), {shared}, in {out}")
-    print("\n".join(counted(cells)), flush=True)
-    if one_by_one:
-        for cell in cells:
-            print(f"  {'to do  ' if cell in left else 'done   '} {cell.folder}")
