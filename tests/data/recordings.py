@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from arb.data import borders
+from arb.data.episodes import make_dataset
+from arb.data.formats import read_dataset
+from arb.replay.dataset import Dataset
 
 Columns = dict[str, Any]
 
@@ -31,9 +33,13 @@ def walk(lengths: list[int], seed: int = 0, dim: int = 3) -> dict[str, Any]:
     }
 
 
-def lengths_of(columns: dict[str, Any]) -> list[int]:
-    first, stop = borders(columns)
-    return list(stop - first)
+def load(source: Any, columns: str = "") -> Dataset:
+    """A dataset from a dict of columns or from a file."""
+    return make_dataset(source, "dataset") if isinstance(source, dict) else read_dataset(source, columns)
+
+
+def lengths_of(dataset: Dataset) -> list[int]:
+    return list(dataset.lengths)
 
 
 def without(columns: dict[str, Any], *names: str) -> dict[str, Any]:

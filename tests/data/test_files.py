@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import zipfile
@@ -16,13 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from arb.data import DataWarning, fingerprint, load, read
-from arb.data.hdf5 import write_hdf5
-from arb.data.load import FORMATS, is_source, locate, writer_for
+from arb.data.episodes import DataWarning, make_dataset
+from arb.data.formats import read_attributes, read_columns, write_dataset
 from arb.errors import DataError
-from arb.files import whole, write_npz
+from arb.replay.dataset import Dataset
 
-from .recordings import Columns, as_hdf5, as_npz, lengths_of, walk, without
+from .recordings import Columns, as_hdf5, as_npz, lengths_of, load, walk, without
 
 WRITERS: list[tuple[str, Callable[[Path, Columns], Path]]] = [("data.hdf5", as_hdf5), ("data.npz", as_npz)]
 formats = pytest.mark.parametrize(("name", "write"), WRITERS)
@@ -31,29 +29,50 @@ formats = pytest.mark.parametrize(("name", "write"), WRITERS)
 @formats
 def test_a_file_and_a_dict_are_the_same_data(tmp_path: Path, name: str, write: Callable[[Path, Columns], Path]) -> None:
     raw = walk([5, 7])
-    assert fingerprint(load(write(tmp_path / name, raw))) == fingerprint(load(raw))
+    assert load(write(tmp_path / name, raw)).fingerprint == load(raw).fingerprint
 
 
 @formats
 def test_observations_may_be_named_parts(tmp_path: Path, name: str, write: Callable[[Path, Columns], Path]) -> None:
     raw = without(walk([5, 7]), "next_observations")
     obs = raw.pop("observations")
-    columns = load(write(tmp_path / name, {**raw, "observations/a": obs[:, :1], "observations/b": obs[:, 1:]}))
-    np.testing.assert_array_equal(columns["observations"]["b"], obs[:, 1:])
-    assert lengths_of(columns) == [5, 7]
+    dataset = load(write(tmp_path / name, {**raw, "observations/a": obs[:, :1], "observations/b": obs[:, 1:]}))
+    np.testing.assert_array_equal(dataset.observations["b"], obs[:, 1:])
+    assert lengths_of(dataset) == [5, 7]
 
 
-def test_our_own_hdf5_comes_back_with_its_provenance(tmp_path: Path) -> None:
-    raw, path = walk([5, 7]), tmp_path / "set.hdf5"
-    write_hdf5(path, raw, {"env": "arb/hopper-v2", "seed": 3})
-    assert fingerprint(load(path)) == fingerprint(load(raw))
-    assert read(path).attributes == {"env": "arb/hopper-v2", "seed": 3}
+@pytest.mark.parametrize("suffix", [".hdf5", ".h5", ".npz"])
+@pytest.mark.parametrize("left_out", [(), ("next_observations",)])
+def test_what_is_written_comes_back(tmp_path: Path, suffix: str, left_out: tuple[str, ...]) -> None:
+    raw, path = without(walk([5, 7]), *left_out), tmp_path / f"out{suffix}"
+    raw |= {"log_prob": np.arange(12.0), "hidden/state": np.ones((12, 2)), "observations": {"b": raw["observations"]}}
+    if not left_out:
+        raw["next_observations"] = {"b": raw["next_observations"]}
+    provenance = {"env": "arb/hopper-v2", "seed": 3, "words": ["a", "b"], "nothing": None, "source": "here"}
+    dataset = Dataset.from_dict(raw, provenance=provenance)
+    write_dataset(path, dataset)
+    again = load(path)
+    assert again.fingerprint == dataset.fingerprint
+    assert set(again.extras) == {"log_prob", "hidden/state"}
+    assert {name: again.provenance[name] for name in ("env", "seed", "source")} == {
+        "env": "arb/hopper-v2", "seed": 3, "source": str(path),
+    }  # fmt: skip
+    assert read_attributes(path)["env"] == "arb/hopper-v2"
+    with pytest.raises(DataError, match=r"written to a name ending in \.hdf5, \.h5, \.npz$"):
+        write_dataset(path.with_suffix(".csv"), dataset)
+
+
+def test_what_a_dataset_saves_is_read_too(tmp_path: Path) -> None:
+    dataset = Dataset.from_dict(walk([5, 7]), provenance={"env": "Pendulum-v1"})
+    dataset.save(tmp_path / "x.npz")
+    again = load(tmp_path / "x.npz")
+    assert (again.fingerprint, again.provenance["env"]) == (dataset.fingerprint, "Pendulum-v1")
 
 
 def test_double_precision_files_are_read_as_single(tmp_path: Path) -> None:
     raw = walk([5, 7])
     double = {key: value.astype(np.float64) if value.dtype == np.float32 else value for key, value in raw.items()}
-    assert fingerprint(load(as_hdf5(tmp_path / "x.hdf5", double))) == fingerprint(load(raw))
+    assert load(as_hdf5(tmp_path / "x.hdf5", double)).fingerprint == load(raw).fingerprint
 
 
 def test_recorded_states_stand_in_for_next_observations(tmp_path: Path) -> None:
@@ -61,74 +80,41 @@ def test_recorded_states_stand_in_for_next_observations(tmp_path: Path) -> None:
     after = raw.pop("next_observations")
     raw["timeouts"] = np.isin(np.arange(22), [8, 19])
     raw |= {"infos/qpos": after[:, :2], "infos/qvel": after[:, 2:]}
-    with pytest.warns(DataWarning, match="timeouts is set where the episode goes on"):
-        columns = load(as_hdf5(tmp_path / "antmaze.hdf5", raw))
-    assert lengths_of(columns) == [11, 11]
+    with pytest.warns(DataWarning, match="timeouts is set where the episode continues"):
+        dataset = load(as_hdf5(tmp_path / "antmaze.hdf5", raw))
+    assert lengths_of(dataset) == [11, 11]
+    assert dataset.extras == {}
 
 
-def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "out.hdf5"
-
-    def fail() -> None:
-        with whole(path) as temporary:
-            temporary.write_bytes(b"half")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(TypeError, match="Python objects"):
-        write_npz(tmp_path / "x.npz", {"a": np.array([{}])})
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("name", ["nothing.hdf5", "nothing.npz", "nothing.csv"])
+def test_a_file_that_is_not_there(name: str) -> None:
+    with pytest.raises(DataError, match=f"^{name}: no such file$"):
+        load(name)
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("hoper-medium-v2", "did you mean 'hopper-medium-v2"),
-        ("d4rl:hopper-medium", "did you mean 'hopper-medium-v2"),
-        ("nothing.hdf5", "nothing.hdf5: no such file"),
-        ("nothing.npz", "nothing.npz: no such file"),
-        ("data.csv", "data.csv: no such file"),
-        ("data.txt", "is not a dataset: give a task, suite:NAME, a file"),
-        ("bundled:nothing", "no bundled dataset is called 'nothing'"),
-    ],
-)
-def test_a_source_that_is_not_there(source: str, message: str) -> None:
-    with pytest.raises(DataError, match=message) as caught:
-        load(source)
-    assert "\n" not in str(caught.value)
+def test_a_file_of_no_known_kind() -> None:
+    with pytest.raises(DataError, match=r"data.txt is not a dataset: give a file \(.hdf5, .h5, .npz, .csv, .parquet\)"):
+        load("data.txt")
 
 
-def test_a_task_that_was_not_fetched_says_where_its_file_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARB_CACHE", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(DataError, match=r"arb data fetch hopper-medium-v2.*hopper_medium-v2\.hdf5"):
-        load("hopper-medium-v2")
+@formats
+@pytest.mark.parametrize("flag", ["truncations", "truncated", "timeout", "dones"])
+def test_other_names_of_time_limits_are_understood(
+    tmp_path: Path, name: str, write: Callable[[Path, Columns], Path], flag: str
+) -> None:
+    raw = without(walk([5, 7]), "next_observations")
+    path = write(tmp_path / name, {**without(raw, "timeouts"), flag: raw["timeouts"]})
+    assert load(path).fingerprint == load(raw).fingerprint
+    with pytest.raises(DataError, match=flag):
+        load(write(tmp_path / name, {**without(raw, "timeouts"), flag: raw["timeouts"][:-1]}))
 
 
-def test_prefixes() -> None:
-    assert locate("npz:some/file") == ("npz", "some/file")
-    assert locate("minari:mujoco/hopper/medium-v0") == ("minari", "mujoco/hopper/medium-v0")
-    assert locate("x.h5") == ("hdf5", "x.h5")
-    with pytest.raises(DataError, match="no task is called 'hover'"):
-        locate("d4rl:hover")
-
-
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_a_row_is_all_that_a_format_needs(suffix: str, tmp_path: Path) -> None:
-    row, file = FORMATS[suffix], tmp_path / f"x{suffix.upper()}"
-    assert locate(str(file)) == (row.kind, str(file))
-    assert locate(f"{row.kind}:any/where") == (row.kind, "any/where")
-    assert is_source(file.name)
-    assert is_source(f"{row.kind}:x")
-    assert not is_source("x")
-    for function in filter(None, (row.opener, row.writer)):
-        module, name = function.split(":")
-        assert callable(getattr(importlib.import_module(f"arb.data.{module}"), name))
-    if not row.writer:
-        with pytest.raises(DataError, match=r"written to a name ending in \.hdf5, \.h5, \.npz$"):
-            writer_for(file)
+@formats
+def test_further_columns_are_kept(tmp_path: Path, name: str, write: Callable[[Path, Columns], Path]) -> None:
+    raw = {**walk([5, 7]), "cost": np.arange(12), "infos/x": np.arange(12), "version": np.array(3), "log": np.arange(5)}
+    dataset = load(write(tmp_path / name, raw))
+    assert dataset.extras.keys() == {"cost"}
+    assert dataset.extras["cost"].tolist() == list(range(12))
 
 
 # Whatever is broken.
@@ -162,7 +148,7 @@ def loads_or_says_why(path: Path) -> None:
     """The one property of every broken file: a dataset that is whole, or one line that names the file."""
     complaint = ""
     try:
-        data = read(path)
+        data = make_dataset(read_columns(path)[0], str(path))
     except DataError as problem:
         complaint = str(problem)
     if complaint:
@@ -171,8 +157,8 @@ def loads_or_says_why(path: Path) -> None:
         return
     rows = len(data)
     assert rows > 0
-    assert all(len(data.columns[name]) == rows for name in ("observations", "actions", "terminals", "episode_ids"))
-    assert np.isfinite(data.columns["rewards"]).all()
+    assert len(data.observations) == len(data.actions) == len(data.terminals) == data.lengths.sum() == rows
+    assert np.isfinite(data.rewards).all()
 
 
 fuzz = settings(
@@ -211,7 +197,7 @@ def test_the_line_names_the_field(
     raw = walk([6, 5])
     path = write(tmp_path / name, {**raw, column: MUTATIONS[mutation](raw[column])})
     with pytest.raises(DataError, match=column if mutation != "no rows" else "observations"):
-        read(path)
+        load(path)
 
 
 @formats
@@ -233,7 +219,7 @@ def test_wrong_names_are_told(tmp_path: Path, name: str, write: Callable[[Path, 
 def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("intact")
     raw = walk([6, 5])
-    write_hdf5(folder / "zip.hdf5", raw, {"env": "x"})
+    write_dataset(folder / "zip.hdf5", load(raw))
     as_hdf5(folder / "data.hdf5", raw)
     as_npz(folder / "data.npz", raw)
     return folder
@@ -290,7 +276,7 @@ def test_loading_takes_less_than_twice_the_data(tmp_path: Path) -> None:
     import tracemalloc
 
     raw = walk([1000] * 100, dim=17)
-    write_hdf5(tmp_path / "x.hdf5", raw, {})
+    write_dataset(tmp_path / "x.hdf5", load(raw), compression=1)
     tracemalloc.start()
     load(tmp_path / "x.hdf5")
     _, peak = tracemalloc.get_traced_memory()

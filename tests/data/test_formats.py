@@ -11,14 +11,11 @@ import h5py
 import numpy as np
 import pytest
 
-from arb.cli import main
-from arb.data import attributes_of, fingerprint, load, read
-from arb.data.layouts import OTHER_NAMES, parse_columns, suggested
-from arb.data.load import convert
+from arb.data.formats import OTHER_NAMES, parse_columns, suggested, write_dataset
 from arb.envs import flat_vector, flattened
 from arb.errors import DataError
 
-from .recordings import as_hdf5, as_npz, lengths_of, sound, walk, without
+from .recordings import as_hdf5, as_npz, lengths_of, load, sound, walk, without
 
 ROBOT = {
     "observations": "state",
@@ -41,12 +38,12 @@ def renamed(raw: dict[str, Any]) -> dict[str, Any]:
 def test_a_mapping_reads_what_d4rl_s_names_would(tmp_path: Path, write: Any) -> None:
     path = write(tmp_path / ("x.hdf5" if write is as_hdf5 else "x.npz"), renamed(sound()))
     columns = ",".join(f"{ours}={theirs}" for ours, theirs in ROBOT.items())
-    assert fingerprint(load(path, columns)) == fingerprint(load(sound()))
-    assert fingerprint(load(f"{path}?{columns}")) == fingerprint(load(sound()))
+    assert load(path, columns).fingerprint == load(sound()).fingerprint
+    assert load(f"{path}?{columns}").fingerprint == load(sound()).fingerprint
     with pytest.raises(DataError, match="try --columns ") as caught:
         load(path)
     hint = str(caught.value).split("--columns ")[1].split(";")[0]
-    assert fingerprint(load(path, hint)) == fingerprint(load(sound()))  # the hint is the mapping
+    assert load(path, hint).fingerprint == load(sound()).fingerprint  # the hint is the mapping
 
 
 def test_columns_are_joined_and_constants_made(tmp_path: Path) -> None:
@@ -54,8 +51,8 @@ def test_columns_are_joined_and_constants_made(tmp_path: Path) -> None:
     obs = raw.pop("observations")
     path = as_npz(tmp_path / "x.npz", {**raw, "position": obs[:, 0], "velocity": obs[:, 1:]})
     columns = load(path, "observations=position+velocity,terminals=0")
-    np.testing.assert_array_equal(columns["observations"], obs)
-    assert not columns["terminals"].any()
+    np.testing.assert_array_equal(columns.observations, obs)
+    assert not columns.terminals.any()
     assert lengths_of(columns) == [5, 7]
 
 
@@ -92,10 +89,10 @@ def test_a_table_of_comma_separated_values(tmp_path: Path) -> None:
     path.write_text("\n".join(lines))
     names = "observations=obs,actions=act,rewards=reward,terminals=terminated,timeouts=truncated"
     columns = load(path, names)
-    assert fingerprint(columns) == fingerprint(load(without(raw, "next_observations")))
+    assert columns.fingerprint == load(without(raw, "next_observations")).fingerprint
     one_by_one = names.replace("=obs", "=obs_0+obs_1+obs_2").replace("=act", "=act.0+act.1")
-    assert fingerprint(load(path, one_by_one)) == fingerprint(columns)
-    assert (load(path, names.replace("=obs", "=obs_1"))["observations"].ravel() == raw["observations"][:, 1]).all()
+    assert load(path, one_by_one).fingerprint == columns.fingerprint
+    assert (load(path, names.replace("=obs", "=obs_1")).observations == raw["observations"][:, 1]).all()
     with pytest.raises(DataError, match="has no 'observations'; try --columns observations=obs,actions=act"):
         load(path)
 
@@ -104,9 +101,76 @@ def test_discrete_actions_of_a_table_stay_whole_numbers(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("observations,actions,rewards,terminals,episode_ids\n0.5,1,0,0,0\n0.6,0,1,1,0\n0.1,1,0,0,1\n")
     columns = load(path)
-    assert columns["actions"].dtype.kind == "i"
-    assert columns["observations"].shape == (3,)
+    assert columns.actions.dtype.kind == "i"
+    assert columns.observations.shape == (3,)
     assert lengths_of(columns) == [2, 1]
+
+
+@pytest.mark.parametrize("name", ["observations", "obs"])
+def test_numbered_columns_are_ordered_by_their_numbers(tmp_path: Path, name: str) -> None:
+    path, rest = tmp_path / "log.csv", "actions,rewards,terminals,cost"
+    columns = "" if name == "observations" else "observations=obs"
+    path.write_text(f"{name}_1,{rest},{name}_0,{name}_10,{','.join(f'{name}_{i}' for i in range(2, 10))}\n")
+    with path.open("a") as file:
+        file.write("1,0.5,0,0,7,0,10,2,3,4,5,6,7,8,9\n" * 3)
+    dataset = load(path, columns)
+    assert dataset.observations.tolist() == [list(range(11))] * 3
+    assert dataset.extras.keys() == {"cost"}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("observations_0,observations_2", "observations has columns numbered 0, 2: each number from 0"),
+        ("observations_2,observations_3", "numbered 2, 3"),
+        ("observations_1,observations.1", "numbered 1, 1"),
+        ("observations_0,observations_0", "names 'observations_0' twice"),
+    ],
+)
+def test_numbers_that_are_missing_or_repeated_are_refused(tmp_path: Path, names: str, message: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(f"{names},actions,rewards,terminals\n1,2,0.5,0,0\n")
+    with pytest.raises(DataError, match=message) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_in_names_of_other_columns_do_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("observations,actions,rewards,terminals,co2,temp20,temp40\n0.1,2,0.5,0,1,2,3\n")
+    assert load(path).extras.keys() == {"co2", "temp20", "temp40"}
+
+
+@pytest.mark.parametrize(
+    "rows", [[[1, 2], [3], [4, 5, 6], [7, 8]], [[1], [2, 3], [4, 5], [6, 7]], [[1, 2], None, [3, 4], [5, 6]]]
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_parquet_lists_of_unequal_length_are_refused(tmp_path: Path, rows: list[Any], nested: bool) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    values = [None if row is None else [[float(x)] for x in row] for row in rows] if nested else rows
+    table = {"observations": pa.array(values), "actions": [[0.0]] * 4, "rewards": [0.0] * 4, "terminals": [False] * 4}
+    pyarrow.parquet.write_table(pa.table(table), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x.parquet: observations has lists of unequal length \(") as caught:
+        load(tmp_path / "x.parquet")
+    assert "\n" not in str(caught.value)
+
+
+def test_parquet_lists_of_equal_length_keep_their_rows(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    obs = np.arange(24.0).reshape(4, 2, 3)
+    table = {"observations": pa.array(obs.tolist()), "actions": [[0.0]] * 4, "rewards": [0.0] * 4}
+    table |= {"terminals": [False] * 4, "timestamp": [0.1, 0.2, 0.3, 0.4], "task": ["pick"] * 4}
+    pyarrow.parquet.write_table(pa.table(table), tmp_path / "x.parquet")
+    dataset = load(tmp_path / "x.parquet")
+    np.testing.assert_array_equal(dataset.observations, obs)
+    assert dataset.extras.keys() == {"timestamp"}
+    pyarrow.parquet.write_table(pa.table({**table, "timeouts": ["no"] * 4}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="timeouts holds string, not numbers"):
+        load(tmp_path / "x.parquet")
 
 
 def lerobot(folder: Path, *leave_out: str) -> Path:
@@ -134,11 +198,13 @@ def lerobot(folder: Path, *leave_out: str) -> Path:
 
 
 def test_a_lerobot_folder(tmp_path: Path) -> None:
-    data = read(lerobot(tmp_path))
-    assert data.attributes["robot_type"] == "arm"
+    data = load(lerobot(tmp_path))
+    assert data.provenance["robot_type"] == "arm"
     for name in ("observations", "actions", "rewards", "terminals"):
-        np.testing.assert_array_equal(data.columns[name], sound()[name])
-    assert lengths_of(data.columns) == [12, 9, 12, 7, 12, 8, 12]
+        np.testing.assert_array_equal(getattr(data, name), sound()[name])
+    assert lengths_of(data) == [12, 9, 12, 7, 12, 8, 12]
+    mapped = load(tmp_path, "observations=observation.state")
+    assert mapped.fingerprint == data.fingerprint
 
 
 def test_a_lerobot_folder_without_rewards_says_what_to_add(tmp_path: Path) -> None:
@@ -147,7 +213,7 @@ def test_a_lerobot_folder_without_rewards_says_what_to_add(tmp_path: Path) -> No
         load(folder)
     columns = load(folder, "rewards=0,terminals=0")
     assert lengths_of(columns) == [12, 9, 12, 7, 12, 8, 12]
-    assert not columns["rewards"].any()
+    assert not columns.rewards.any()
 
 
 def test_robomimic_s_demonstrations(tmp_path: Path) -> None:
@@ -162,9 +228,9 @@ def test_robomimic_s_demonstrations(tmp_path: Path) -> None:
                 file[f"data/demo_{number}/next_obs/{part}"] = raw["next_observations"][start:stop, entries]
         file["mask/train"] = np.array([b"demo_0"])
     columns = load(path)
-    assert set(columns["observations"]) == {"eef", "joints"}
-    np.testing.assert_array_equal(flat_vector(columns["observations"], (72,)), raw["observations"])
-    np.testing.assert_array_equal(columns["terminals"], raw["terminals"])
+    assert set(columns.observations) == {"eef", "joints"}
+    np.testing.assert_array_equal(flat_vector(columns.observations, (72,)), raw["observations"])
+    np.testing.assert_array_equal(columns.terminals, raw["terminals"])
     assert lengths_of(columns) == [12, 9, 12, 7, 12, 8, 12]
 
 
@@ -175,8 +241,8 @@ def test_more_than_ten_episodes_stay_in_their_order(tmp_path: Path) -> None:
             for name in ("actions", "rewards", "terminations", "truncations"):
                 file[f"episode_{number}/{name}"] = np.zeros(2, np.float32)
     columns = load(tmp_path / "x.hdf5")
-    assert columns["observations"][:, 0].tolist() == [n for n in range(12) for _ in range(2)]
-    assert len(columns["next_observations"]) == 24
+    assert columns.observations[:, 0].tolist() == [n for n in range(12) for _ in range(2)]
+    assert len(columns.next_observations) == 24
 
 
 def test_ogbench_ends_a_trajectory_by_terminals_and_the_bootstrap_by_masks(tmp_path: Path) -> None:
@@ -186,8 +252,8 @@ def test_ogbench_ends_a_trajectory_by_terminals_and_the_bootstrap_by_masks(tmp_p
     masks[[2, 3, 10]] = 0.0  # passes the goal on its way, and is at it in the last step
     columns = load(as_npz(tmp_path / "cube.npz", {**raw, "masks": masks}))
     assert lengths_of(columns) == [6, 5]
-    assert np.flatnonzero(columns["terminals"]).tolist() == [2, 3, 10]
-    assert np.flatnonzero(columns["timeouts"]).tolist() == [5]
+    assert np.flatnonzero(columns.terminals).tolist() == [2, 3, 10]
+    assert np.flatnonzero(columns.timeouts).tolist() == [5]
 
 
 @pytest.mark.filterwarnings("ignore")  # of Minari, about metadata that a test does not have
@@ -220,37 +286,9 @@ def test_minari_s_storages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stor
     )
     columns = load("minari:mine/pendulum-v0")
     assert lengths_of(columns) == [3, 3]
-    assert columns["terminals"].tolist() == [False, False, True, False, False, False]
-    convert("minari:mine/pendulum-v0", tmp_path / "x.hdf5", env="Pendulum-v1")
-    assert fingerprint(load(tmp_path / "x.hdf5")) == fingerprint(columns)
-
-
-# ---- conversion ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("suffix", [".hdf5", ".npz"])
-def test_convert_writes_d4rl_s_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str) -> None:
-    source, out = as_npz(tmp_path / "robot.npz", renamed(sound())), tmp_path / f"out{suffix}"
-    columns = ",".join(f"{ours}={theirs}" for ours, theirs in ROBOT.items())
-    assert main(["data", "convert", str(source), str(out), "--columns", columns, "--env", "Pendulum-v1"]) == 0
-    assert "72 rows, 7 episodes" in capsys.readouterr().out
-    assert fingerprint(load(out)) == fingerprint(load(sound()))
-    plain = tmp_path / f"plain{suffix}"
-    without_ends = as_npz(tmp_path / "no-ends.npz", without(sound(), "next_observations", "timeouts"))
-    assert main(["data", "convert", str(without_ends), str(plain)]) == 0
-    assert "warning: neither timeouts nor next_observations" in capsys.readouterr().out
-    assert attributes_of(out)["env"] == "Pendulum-v1"
-    assert main(["data", "convert", str(source), str(tmp_path / "x.txt"), "--columns", columns]) == 2
-    assert "written to a name ending in .hdf5" in capsys.readouterr().err
-    assert main(["data", "convert", str(source), str(tmp_path / "y.npz")]) == 2
-    assert "try --columns" in capsys.readouterr().err
-    assert not (tmp_path / "y.npz").exists()
-
-
-def test_attributes_without_columns(tmp_path: Path) -> None:
-    path = as_npz(tmp_path / "x.npz", {**sound(), "env": np.array("arb/hopper-v2")})
-    assert attributes_of(path) == {"env": "arb/hopper-v2"}
-    assert attributes_of(tmp_path / "nothing.npz") == attributes_of("hopper-medium-v2") == attributes_of({}) == {}
+    assert columns.terminals.tolist() == [False, False, True, False, False, False]
+    write_dataset(tmp_path / "x.hdf5", columns)
+    assert load(tmp_path / "x.hdf5").fingerprint == columns.fingerprint
 
 
 # ---- observations with named parts -----------------------------------------------------------------------------------
@@ -284,21 +322,3 @@ def test_file_and_environment_are_flattened_by_one_rule() -> None:
     np.testing.assert_array_equal(obs, gymnasium.spaces.flatten(Reach.observation_space, parts))  # Gymnasium's rule too
     pendulum = gymnasium.make("Pendulum-v1")
     assert flattened(pendulum) is pendulum
-
-
-def test_a_run_reads_the_mapping_that_its_task_carries_also_from_a_copy(tmp_path: Path) -> None:
-    pytest.importorskip("jax")
-    from arb.cli import parser_of
-    from arb.data.load import locate
-    from arb.lab.config import configure
-    from arb.lab.setup import Problem
-
-    raw = {**sound(), "actions": sound()["actions"][:, :1]}
-    path, copy = as_npz(tmp_path / "x.npz", renamed(raw)), as_npz(tmp_path / "copy.npz", renamed(raw))
-    columns = ",".join(f"{ours}={theirs}" for ours, theirs in ROBOT.items())
-    assert parser_of("run").parse_args(["--task", str(path), "--columns", columns]).columns == columns
-    config = configure(task=f"{path}?{columns}", env="Pendulum-v1")
-    assert locate(config.task) == ("npz", str(path))
-    here, there = Problem.of(config), Problem.of(config, str(copy))
-    assert len(here.dataset["rewards"]) == 72
-    assert here.data_hash == there.data_hash

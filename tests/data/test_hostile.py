@@ -19,11 +19,10 @@ import h5py
 import numpy as np
 import pytest
 
-from arb.data import read
-from arb.data.contents import refuse_too_large
+from arb.data.formats import check_size
 from arb.errors import DataError
 
-from .recordings import as_hdf5, as_npz, walk, without
+from .recordings import as_hdf5, as_npz, load, walk, without
 
 BUDGET = int(os.environ.get("ARB_FUZZ", "60"))
 
@@ -33,7 +32,7 @@ def complaint(path: Path) -> str:
     tracemalloc.start()
     try:
         with pytest.raises(DataError) as caught:
-            read(path)
+            load(path)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -86,7 +85,7 @@ def test_groups_that_hold_each_other_are_listed_once(tmp_path: Path) -> None:
             for name in range(1, 40):
                 wide[str(name)] = below
             wide = below
-    assert len(read(path)) == 5
+    assert len(load(path)) == 5
     with h5py.File(path, "a") as file:
         del file["observations"]
         file["observations"] = file["observations_more"]
@@ -124,9 +123,9 @@ def test_one_enormous_chunk_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_into_memory_is_said_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arb.data.contents.free_memory", lambda: 10**9)
+    monkeypatch.setattr("arb.data.formats.free_memory", lambda: 10**9)
     with pytest.raises(DataError, match=r"x: the data needs about 3.0 GB of memory, 1.0 GB are free"):
-        refuse_too_large("x", 3 * 10**9, 10**9)
+        check_size("x", 3 * 10**9, 10**9)
 
 
 @pytest.mark.parametrize("suffix", [".hdf5", ".npz", ".csv", ".parquet"])
@@ -144,7 +143,7 @@ def test_pipes_and_devices_and_folders_are_no_files(tmp_path: Path, suffix: str)
 
 def test_a_name_with_a_nul_is_one_line() -> None:
     with pytest.raises(DataError, match="cannot be opened"):
-        read("x\0y.hdf5")
+        load("x\0y.hdf5")
 
 
 def test_attributes_of_any_size_and_kind_do_no_harm(tmp_path: Path) -> None:
@@ -154,7 +153,7 @@ def test_attributes_of_any_size_and_kind_do_no_harm(tmp_path: Path) -> None:
         file.attrs["words"] = ["a", "b"]
         file.attrs["reference"] = file["rewards"].ref
         file.attrs.create("long", "y" * 100_000, dtype=h5py.string_dtype())
-    attributes = read(path).attributes
+    attributes = load(path).provenance
     assert attributes["env"] == "x"
     assert "reference" not in attributes
     assert "long" not in attributes
@@ -239,12 +238,12 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
 def test_random_damage(tmp_path: Path, name: str) -> None:
     path = MAKERS[name](tmp_path / name)
     content, rng = path.read_bytes(), random.Random(0)
-    assert len(read(path)) >= 11
+    assert len(load(path)) >= 11
     complaints = []
     for _ in range(BUDGET):
         path.write_bytes(_bytes_changed(content, rng))
         try:
-            assert np.isfinite(read(path).columns["rewards"]).all()
+            assert np.isfinite(load(path).rewards).all()
         except DataError as problem:
             complaints.append(str(problem))
     assert len(complaints) > BUDGET // 10
@@ -257,6 +256,6 @@ def test_a_broken_description_of_a_lerobot_folder_is_no_matter(tmp_path: Path, d
     (tmp_path / "data").mkdir()
     _parquet(tmp_path / "data" / "file-000.parquet")
     (tmp_path / "meta" / "info.json").write_text(json.dumps({"robot_type": "arm", "fps": 10}))
-    assert read(tmp_path).attributes == {"robot_type": "arm", "fps": 10}
+    assert load(tmp_path).provenance == {"robot_type": "arm", "fps": 10, "source": str(tmp_path)}
     (tmp_path / "meta" / "info.json").write_text(damage)
-    assert read(tmp_path).attributes == {}
+    assert load(tmp_path).provenance == {"source": str(tmp_path)}

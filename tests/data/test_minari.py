@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arb.data import audit, borders, episode_returns, load, read
+from arb.data import audit
 from arb.errors import DataError
+
+from .recordings import load
 
 minari = pytest.importorskip("minari")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Minari warns of missing author, licence and the like
@@ -40,17 +42,16 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[list[float]]:
 
 
 def test_episodes_and_their_ends(recorded: list[list[float]]) -> None:
-    columns = load("minari:arb/pendulum/random-v0")
-    first, stop = borders(columns)
-    assert (stop - first).tolist() == [20, 20, 7]
-    np.testing.assert_allclose(episode_returns(columns), [sum(rewards) for rewards in recorded], rtol=1e-6)
-    assert np.flatnonzero(columns["timeouts"]).tolist() == [19, 39]
-    assert np.flatnonzero(columns["terminals"]).tolist() == [46]
-    assert columns["observations"].dtype == np.float32
+    dataset = load("minari:arb/pendulum/random-v0")
+    assert dataset.lengths.tolist() == [20, 20, 7]
+    np.testing.assert_allclose(dataset.episode_returns, [sum(rewards) for rewards in recorded], rtol=1e-6)
+    assert np.flatnonzero(dataset.timeouts).tolist() == [19, 39]
+    assert np.flatnonzero(dataset.terminals).tolist() == [46]
+    assert dataset.observations.dtype == np.float32
 
 
 def test_it_knows_its_environment_and_is_sound(recorded: list[list[float]]) -> None:
-    assert read("minari:arb/pendulum/random-v0").attributes["env"] == "Pendulum-v1"
+    assert load("minari:arb/pendulum/random-v0").provenance["env"] == "Pendulum-v1"
     assert audit("minari:arb/pendulum/random-v0").sound  # the pendulum's torque goes to 2, as its environment says
 
 

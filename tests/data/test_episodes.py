@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import arb
-from arb.data import DataWarning, borders, episode_returns, fingerprint, load, read
-from arb.data.columns import finish, unknown_starts, widening
+from arb.data.episodes import make_dataset, unknown_starts, widening
 from arb.errors import DataError
 
-from .recordings import lengths_of, walk, without
+from .recordings import lengths_of, load, walk, without
 
 episodes = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 
@@ -31,37 +30,38 @@ def test_borders_come_from_timeouts_alone(lengths: list[int], seed: int) -> None
 
 @given(episodes, st.integers(0, 100))
 def test_returns_add_up(lengths: list[int], seed: int) -> None:
-    columns = load(walk(lengths, seed))
-    assert episode_returns(columns).sum() == pytest.approx(columns["rewards"].astype(float).sum())
-    first, stop = borders(columns)
-    by_hand = [columns["rewards"][a:b].astype(float).sum() for a, b in zip(first, stop, strict=True)]
-    np.testing.assert_allclose(episode_returns(columns), by_hand)
+    dataset = load(walk(lengths, seed))
+    assert dataset.episode_returns.sum() == pytest.approx(dataset.rewards.astype(float).sum())
+    by_hand = [
+        dataset.rewards[a : b + 1].astype(float).sum() for a, b in zip(dataset.starts, dataset.ends, strict=True)
+    ]
+    np.testing.assert_allclose(dataset.episode_returns, by_hand)
 
 
 def test_ended_and_cut_off_are_kept_apart() -> None:
     raw = walk([3, 4, 2])
     raw["terminals"][2] = True
     raw["timeouts"][2] = False
-    columns = load(raw)
-    assert lengths_of(columns) == [3, 4, 2]
-    assert np.flatnonzero(columns["terminals"]).tolist() == [2]
-    assert np.flatnonzero(columns["timeouts"]).tolist() == [6, 8]
+    dataset = load(raw)
+    assert lengths_of(dataset) == [3, 4, 2]
+    assert np.flatnonzero(dataset.terminals).tolist() == [2]
+    assert np.flatnonzero(dataset.timeouts).tolist() == [6, 8]
 
 
 def test_flags_and_rewards_may_come_as_columns_of_floats() -> None:
     raw = walk([3, 4])
     odd = {**raw, "rewards": raw["rewards"][:, None].astype(float), "timeouts": raw["timeouts"].astype(float)}
     odd["terminals"] = raw["terminals"].astype(np.int64)[:, None]
-    assert fingerprint(load(odd)) == fingerprint(load(raw))
+    assert load(odd).fingerprint == load(raw).fingerprint
 
 
 def test_terminals_that_the_walk_passes_through_are_no_borders() -> None:
     """AntMaze: the goal is flagged as terminal, and the ant walks on."""
     raw = without(walk([20] * 8), "next_observations")
     raw["terminals"][[25, 26, 27, 90]] = True
-    columns = load(raw)
-    assert lengths_of(columns) == [20] * 8
-    assert columns["terminals"].sum() == 4
+    dataset = load(raw)
+    assert lengths_of(dataset) == [20] * 8
+    assert dataset.terminals.sum() == 4
 
 
 def test_terminals_that_are_followed_by_a_start_are_borders() -> None:
@@ -75,19 +75,20 @@ def test_a_time_limit_flagged_too_early_is_moved_to_the_jump() -> None:
     """AntMaze -v0: the flag is at row 998, the reset after row 1000."""
     raw = walk([11, 11])
     raw["timeouts"] = np.isin(np.arange(22), [8, 19])
-    with pytest.warns(DataWarning, match=r"timeouts is set where the episode goes on \(rows 8, 19\)"):
-        columns = load(raw)
-    assert lengths_of(columns) == [11, 11]
-    assert np.flatnonzero(columns["timeouts"]).tolist() == [10, 21]
+    dataset = load(raw)
+    (note,) = dataset.provenance["repaired"]
+    assert note.startswith("timeouts is set where the episode continues (rows 8, 19)")
+    assert lengths_of(dataset) == [11, 11]
+    assert np.flatnonzero(dataset.timeouts).tolist() == [10, 21]
 
 
 def test_next_observations_that_are_only_shifted_are_not_believed() -> None:
     raw = walk([5, 6])
     raw["next_observations"] = np.roll(raw["observations"], -1, 0)
-    with pytest.warns(DataWarning, match="shifted by one row"):
-        columns = load(raw)
-    assert lengths_of(columns) == [5, 6]
-    assert "next_observations" not in columns
+    dataset = load(raw)
+    assert "shifted by one row" in dataset.provenance["repaired"][0]
+    assert lengths_of(dataset) == [5, 6]
+    assert dataset.final_observations is None
 
 
 def test_the_buffer_takes_what_is_loaded() -> None:
@@ -101,7 +102,7 @@ def test_a_mistake_names_the_source() -> None:
     raw = walk([5])
     raw["rewards"][3] = np.nan
     with pytest.raises(DataError, match=r"^there: .*rewards.*row 3"):
-        finish(raw, "there")
+        make_dataset(raw, "there")
 
 
 def test_the_box_of_starts_by_hand() -> None:
@@ -120,30 +121,19 @@ def test_starts_anywhere_tell_nothing() -> None:
     assert unknown_starts(obs, np.arange(0, 500, 50)) is None
 
 
-@given(st.integers(0, 3))
-def test_the_fingerprint_sees_every_bit(row: int) -> None:
-    raw = walk([4])
-    changed = {**raw, "rewards": raw["rewards"].copy()}
-    changed["rewards"][row] = np.nextafter(changed["rewards"][row], np.float32(9))
-    assert fingerprint(raw) != fingerprint(changed)
-
-
 def test_an_ant_that_walks_on_through_its_goal_is_one_episode() -> None:
     """So begins D4RL's antmaze-medium-diverse-v0: terminals in a run, no end, states recorded after each step."""
     raw = walk([67])
     after = raw.pop("next_observations")
     raw |= {"infos/qpos": after[:, :2], "infos/qvel": after[:, 2:], "timeouts": np.zeros(67, bool)}
     raw["terminals"] = np.isin(np.arange(67), [64, 65, 66])
-    data = read(raw)
-    assert lengths_of(data.columns) == [67]
-    assert data.notes == ()  # and none about a column that it does not have
-    shifted = {**without(raw, "infos/qpos", "infos/qvel"), "next_observations": after}
-    assert lengths_of(read(shifted).columns) == [
-        65,
-        1,
-        1,
-    ]  # a column of its own may be a mere shift: then terminals end
-    assert "next_observations is observations shifted" in read(shifted).notes[0]
+    dataset = load(raw)
+    assert lengths_of(dataset) == [67]
+    assert "repaired" not in dataset.provenance  # nothing about a column that it does not have
+    assert dataset.extras == {}
+    shifted = load({**without(raw, "infos/qpos", "infos/qvel"), "next_observations": after})
+    assert lengths_of(shifted) == [65, 1, 1]  # a column of its own may be a mere shift: then terminals end
+    assert "next_observations is observations shifted" in shifted.provenance["repaired"][0]
 
 
 # Genuine files.
@@ -162,29 +152,30 @@ EXCERPTS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::arb.data.episodes.DataWarning")
 @pytest.mark.parametrize(("name", "expected"), EXCERPTS.items())
 def test_genuine_excerpts_have_their_episodes(shared_data: Path, name: str, expected: tuple[list[int], str]) -> None:
     h5py = pytest.importorskip("h5py")
     lengths, end = expected
     path = shared_data / "d4rl-excerpts" / name
-    columns = read(path).columns
-    assert lengths_of(columns) == lengths
+    dataset = load(path)
+    assert lengths_of(dataset) == lengths
     last = np.cumsum(lengths) - 1
-    assert columns["terminals"][last].tolist() == [end == "terminal"] * 2
-    assert columns["timeouts"][last].tolist() == [end == "timeout"] * 2
+    assert dataset.terminals[last].tolist() == [end == "terminal"] * 2
+    assert dataset.timeouts[last].tolist() == [end == "timeout"] * 2
     with h5py.File(path) as file:
         rewards = file["rewards"][()].reshape(-1).astype(float)
     np.testing.assert_allclose(
-        episode_returns(columns), [rewards[: lengths[0]].sum(), rewards[lengths[0] :].sum()], rtol=1e-6
+        dataset.episode_returns, [rewards[: lengths[0]].sum(), rewards[lengths[0] :].sum()], rtol=1e-6
     )
 
 
 @pytest.mark.parametrize(("name", "count", "length"), [("antmaze-umaze", 214, 701), ("antmaze-medium-play", 150, 1001)])
 def test_antmaze_sets_without_next_observations(shared_data: Path, name: str, count: int, length: int) -> None:
     pytest.importorskip("h5py")
-    columns = read(shared_data / "d4rl-like" / f"{name}.hdf5").columns
-    assert lengths_of(columns) == [length] * count
-    assert columns["terminals"].sum() > 10_000
+    dataset = load(shared_data / "d4rl-like" / f"{name}.hdf5")
+    assert lengths_of(dataset) == [length] * count
+    assert dataset.terminals.sum() > 10_000
 
 
 def test_the_seam_of_two_recordings_is_found_without_a_flag() -> None:

@@ -1,0 +1,712 @@
+"""Files to `Dataset` and back: HDF5, npz, CSV and Parquet, in the layouts of D4RL, OGBench, robomimic, Minari, LeRobot.
+
+A file is listed first: names, shapes and types of its arrays. Then the arrays that make a dataset are chosen, their
+size is compared with the file's and with free memory, and only then are they read. Nothing in a file is executed,
+unpickled or imported, and no other file is opened because of it.
+
+A new format is a row of `FORMATS`; a new layout is a function from a `Listing` to columns with D4RL's names.
+"""
+
+import csv
+import io
+import json
+import os
+import re
+import stat
+import warnings
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from arb.data.episodes import STATE, DataWarning, make_dataset
+from arb.errors import DataError, near
+from arb.files import whole, write_npz
+from arb.replay.dataset import OPTIONAL, REQUIRED, TIMEOUTS, Array, Dataset, single_precision
+
+Source = str | os.PathLike[str]
+KNOWN = (*REQUIRED, *OPTIONAL)
+SYNONYMS = (*TIMEOUTS, "done", "dones")
+"""Flags that `Dataset.from_dict` understands, or refuses where they are ambiguous: they are always handed on."""
+OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
+    "observations": ("obs", "observation", "observation.state", "state", "states"),
+    "actions": ("act", "action", "acts", "command", "commands"),
+    "rewards": ("rew", "reward", "rews", "next.reward"),
+    "terminals": (
+        "terminal",
+        "terminated",
+        "terminations",
+        "is_terminal",
+        "done",
+        "dones",
+        "next.success",
+        "next.done",
+    ),
+    "timeouts": ("timeout", "truncated", "truncations", "truncation", "is_truncated"),
+    "next_observations": ("next_obs", "next_observation", "next_state", "next_states"),
+    "episode_ids": ("episode", "episode_id", "episode_index", "episodes"),
+}
+"""What columns are called elsewhere, for hints."""
+MISSING = {
+    "rewards": "record one number per step, or give a column or a constant for it: --columns rewards=NAME or rewards=0",
+    "terminals": "mark the steps that ended the task, or say with --columns terminals=0 that none did",
+}
+"""What to do about a column that no other name stands for."""
+MOST_NAMES = 20
+"""How many names of a file an error message lists."""
+MOST_ENTRIES = 200_000
+MOST_COLUMNS = 10_000
+MOST_TEXT = 1 << 16
+"""Bytes of an attribute; longer ones are left out."""
+LONGEST_LINE = 1 << 20
+MOST_COMPRESSED = 100
+"""Recorded data shrinks by less (D4RL's by 1.1 to 4): a file that unpacks to more is broken."""
+ALWAYS_FINE = 1 << 26
+"""Bytes that may be unpacked from a file of any size."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The arrays of a file by their names (`group/name`), before they are read, and its attributes."""
+
+    path: str
+    size: int
+    """Of the file, in bytes."""
+    arrays: dict[str, Any]
+    """Things with `shape` and `dtype` that `[()]` reads. A text instead is the reason why an array cannot be read."""
+    attributes: dict[str, Any] = field(default_factory=dict)
+    aliases: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    """Further names that `--columns` may use: what they stand for, and the entry of `arrays` that holds it too."""
+
+    def get(self, name: str) -> Any:
+        return self.aliases[name][1] if name in self.aliases and name not in self.arrays else self.arrays.get(name)
+
+    def read(self, names: Iterable[str]) -> dict[str, Array]:
+        """Some of the arrays, floats as float32, after a check of how large they are together."""
+        found = {name: self.get(name) for name in names}
+        for name, array in found.items():
+            if isinstance(array, str):
+                raise DataError(f"{self.path}: {name} {array}")
+            if array.dtype.kind not in "fiub":
+                raise DataError(f"{self.path}: {name} holds {array.dtype}, not numbers")
+            check_size(self.path, _nbytes(array), self.size, f"{name} of shape {array.shape}")
+        check_size(self.path, sum(map(_nbytes, found.values())), self.size)
+        return {name: self._one(name, array) for name, array in found.items()}
+
+    def _one(self, name: str, array: Any) -> Array:
+        convert = array.dtype.kind == "f" and array.dtype != np.float32 and hasattr(array, "astype")
+        try:
+            with np.errstate(over="ignore"):
+                return single_precision(np.asarray(array.astype(np.float32)[()] if convert else array[()]))
+        except Exception as problem:  # parsers raise whatever they happen upon in broken bytes
+            raise DataError(f"{self.path}: {name} cannot be read ({first_line(problem)})") from None
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+def read_dataset(path: Source, columns: str = "") -> Dataset:
+    """Read a dataset from a file; its provenance holds the file's attributes.
+
+    Repairs are in `provenance["repaired"]` too, and each is a `DataWarning`.
+
+    Args:
+        path: a file (`.hdf5`, `.h5`, `.npz`, `.csv`, `.parquet`), the folder of a LeRobot dataset, or `minari:NAME`.
+            It may carry `columns` after a question mark.
+        columns: names in the file, `observations=state,actions=command`. `a+b` joins two columns, a number makes a
+            constant one.
+    """
+    raw, attributes = read_columns(path, columns)
+    dataset = make_dataset(raw, split_columns(path)[0], attributes)
+    for note in dataset.provenance.get("repaired", ()):
+        warnings.warn(f"{dataset.provenance['source']}: {note}", DataWarning, stacklevel=2)
+    return dataset
+
+
+def read_columns(path: Source, columns: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
+    """The columns of a file under D4RL's names, unchecked, and its attributes."""
+    path, carried = split_columns(path)
+    if path.startswith("minari:"):
+        return _read_minari(path.removeprefix("minari:"))
+    mapping = parse_columns(columns or carried)
+    with _open(path) as listing:
+        if "dataset.json" in listing.arrays and path.endswith(".npz"):  # written by `Dataset.save`
+            check_size(path, sum(map(_nbytes, listing.arrays.values())), listing.size)
+            saved = Dataset.load(path)
+            return saved.to_dict(), dict(saved.provenance)
+        episodes = {match[1]: int(match[2]) for match in map(_EPISODE.match, listing.arrays) if match}
+        read = _read_episodes if episodes else _read_flat
+        return read(listing, mapping), listing.attributes
+
+
+def read_attributes(path: Source) -> dict[str, Any]:
+    """What a file says about itself (its environment, its seed), without reading its columns."""
+    with _open(split_columns(path)[0]) as listing:
+        return listing.attributes
+
+
+def split_columns(path: Source) -> tuple[str, str]:
+    """A path and the mapping of columns that it carries.
+
+    >>> split_columns("log.hdf5?observations=state")
+    ('log.hdf5', 'observations=state')
+    """
+    place, mark, columns = os.fspath(path).rpartition("?")
+    return (place, columns) if mark and "=" in columns else (os.fspath(path), "")
+
+
+def parse_columns(text: str) -> dict[str, tuple[str, ...]]:
+    """A mapping from columns to the names they are joined from; a number stands for a constant column.
+
+    >>> parse_columns("observations=position+velocity,actions=command,terminals=0")
+    {'observations': ('position', 'velocity'), 'actions': ('command',), 'terminals': ('0',)}
+    """
+    found = {}
+    for entry in filter(None, text.split(",")):
+        name, equals, sources = (part.strip() for part in entry.partition("="))
+        if name not in KNOWN:
+            raise DataError(f"--columns {entry}: {name!r} is not one of {', '.join(KNOWN)}{near(name, KNOWN)}")
+        if not equals or not all(sources.split("+")):
+            raise DataError(f"--columns {entry}: write {name}=NAME, or {name}=NAME+NAME to join several")
+        found[name] = tuple(source.strip() for source in sources.split("+"))
+    return found
+
+
+def _open(path: str) -> AbstractContextManager[Listing]:
+    opener = FORMATS.get(Path(path).suffix.lower())
+    if opener is None and Path(path, "meta", "info.json").is_file():
+        opener = _open_parquet
+    if opener is None:
+        raise DataError(f"{path} is not a dataset: give a file ({', '.join(FORMATS)}) or a LeRobot folder")
+    return opener(Path(path))
+
+
+# ---- layouts ---------------------------------------------------------------------------------------------------------
+def _read_flat(listing: Listing, mapping: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """One array per column: D4RL, OGBench, tables."""
+    arrays = listing.arrays
+
+    def parts(name: str) -> dict[str, str]:
+        """The arrays behind a name: itself, or those of a group by their names in it."""
+        if listing.get(name) is not None:
+            return {"": name}
+        return {other[len(name) + 1 :]: other for other in arrays if other.startswith(f"{name}/")}
+
+    sources = {name: (name,) for name in KNOWN if parts(name)} | dict(mapping)
+    named = [source for names in mapping.values() for source in names if not _is_number(source)]
+    for source in named:
+        if not parts(source):
+            raise DataError(f"{listing.path}: there is no {source!r}{near(source, arrays)}; {_contents(listing)}")
+    _check_missing(listing, sources)
+    chosen = {one for names in sources.values() for source in names for one in parts(source).values()}
+    rows = next((listing.get(one).shape[:1] for one in sorted(chosen) if hasattr(listing.get(one), "shape")), ())
+    used = chosen | {listing.aliases[name][0] for name in chosen & listing.aliases.keys()}
+    extras = {
+        name
+        for name, array in arrays.items()
+        if name not in used and name.partition("/")[0] not in (*KNOWN, "infos", "metadata") and hasattr(array, "shape")
+        if (array.shape[:1] == rows != () and array.dtype.kind in "fiub") or name in SYNONYMS
+    }
+    state = {name for name in STATE if name in arrays and "next_observations" not in sources}
+    data = listing.read(sorted(chosen | extras | (state if len(state) == len(STATE) else set())))
+
+    def column(name: str) -> Any:
+        found: list[Any] = []
+        for source in sources[name]:
+            tree = {part: data[one] for part, one in parts(source).items()}
+            found.append(np.full(rows, float(source), np.float32) if _is_number(source) else tree.get("", tree))
+        if len(found) == 1:
+            return found[0]
+        if any(isinstance(part, dict) or part.shape[:1] != rows for part in found):
+            raise DataError(f"{listing.path}: the columns joined to {name} must be arrays with the same number of rows")
+        return np.concatenate([part.reshape(len(part), -1) for part in found], 1)
+
+    columns = {name: column(name) for name in sources} | {name: data[name] for name in data if name not in chosen}
+    return columns if "masks" not in columns or "terminals" in mapping else _with_masks(columns)
+
+
+def _with_masks(columns: dict[str, Any]) -> dict[str, Any]:
+    """OGBench: its `terminals` end an episode, and `masks` is 0 where the task ended and nothing is bootstrapped."""
+    ended, ends = (np.asarray(columns[name]).reshape(-1) for name in ("masks", "terminals"))
+    if len(ended) != len(ends):
+        return columns  # the check of the columns says what is wrong with the lengths
+    rest = {name: column for name, column in columns.items() if name != "masks"}
+    flags = {"terminals": ended == 0, "timeouts": (ends != 0) & (ended != 0)}
+    return {**rest, **flags, "episode_ids": np.cumsum(ends != 0) - (ends != 0)}
+
+
+_EPISODE = re.compile(r"((?:data/demo_|episode_)(\d+))/")
+_EPISODE_NAMES = {
+    "obs": "observations", "next_obs": "next_observations", "dones": "terminals", "terminations": "terminals",
+    "truncations": "timeouts",
+}  # fmt: skip
+"""Names inside an episode of robomimic and of Minari."""
+
+
+def _read_episodes(listing: Listing, mapping: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """One group per episode: robomimic, Minari."""
+    renamed = {names[0]: name for name, names in mapping.items() if len(names) == 1}
+    constants = {name: float(source) for source, name in renamed.items() if _is_number(source)}
+    places: dict[int, dict[str, str]] = {}
+    for array in listing.arrays:
+        if match := _EPISODE.match(array):
+            head, slash, rest = array[match.end() :].partition("/")
+            name = renamed.get(head) or (_EPISODE_NAMES.get(head, head) if head not in mapping else head)
+            if name in KNOWN and name not in constants:
+                places.setdefault(int(match[2]), {})[name + slash + rest] = array
+    shared = set.intersection(*map(set, places.values())) if places else set()
+    _check_missing(listing, {name.partition("/")[0] for name in shared} | set(constants))
+    data = listing.read(array for place in places.values() for name, array in place.items() if name in shared)
+    parts: dict[str, list[Array]] = {}
+    lengths = []
+    for number in sorted(places):
+        episode = {name: data[array] for name, array in places[number].items() if name in shared}
+        lengths.append(len(episode["actions"]) if episode["actions"].ndim else 0)
+        for name, values in list(episode.items()):  # Minari has one observation more than actions
+            if name.partition("/")[0] == "observations" and values.ndim and len(values) == lengths[-1] + 1:
+                episode["next_" + name], episode[name] = values[1:], values[:-1]
+        for name, values in episode.items():
+            parts.setdefault(name, []).append(values)
+    found: dict[str, Any] = {name: np.full(sum(lengths), value, np.float32) for name, value in constants.items()}
+    for name, arrays in parts.items():
+        head, slash, rest = name.partition("/")
+        try:
+            column = np.concatenate(arrays)
+        except ValueError:
+            raise DataError(f"{listing.path}: {name} has another shape in some episodes than in others") from None
+        found |= {head: {**found.get(head, {}), rest: column}} if slash else {name: column}
+    return {**found, "episode_ids": np.repeat(np.arange(len(places)), lengths)}
+
+
+def _is_number(text: str) -> bool:
+    return bool(re.fullmatch(r"[-+]?\d+(\.\d*)?", text))
+
+
+def _check_missing(listing: Listing, names: Iterable[str]) -> None:
+    """Raise a `DataError` that says which column is missing, and how to give it."""
+    missing = [name for name in REQUIRED if name not in set(names)]
+    if not missing:
+        return
+    if not listing.arrays:
+        raise DataError(f"{listing.path}: the dataset has no {missing[0]!r}: there is nothing in the file")
+    suggestion = suggested({name.split("/")[0] for name in listing.arrays}, missing)
+    unnamed = [f"{name}: {MISSING[name]}" for name in missing if f"{name}=" not in suggestion and name in MISSING]
+    advice = [f"try --columns {suggestion}"] if suggestion else []
+    raise DataError(
+        "; ".join([f"{listing.path}: the dataset has no {missing[0]!r}", *advice, *unnamed, _contents(listing)])
+    )
+
+
+def suggested(present: Iterable[str], missing: Iterable[str]) -> str:
+    """A mapping from the names that are there to those that are missing, as far as they can be guessed.
+
+    >>> suggested(["obs", "act", "reward", "done"], ["observations", "actions", "rewards", "terminals"])
+    'observations=obs,actions=act,rewards=reward,terminals=done'
+    """
+    present = set(present)
+    more = [name for name in OPTIONAL if name not in present]
+    guesses = {name: next((other for other in OTHER_NAMES[name] if other in present), "") for name in (*missing, *more)}
+    return ",".join(f"{name}={other}" for name, other in guesses.items() if other)
+
+
+def _contents(listing: Listing) -> str:
+    names = sorted({name.split("/")[0] for name in listing.arrays})
+    more = [f"{len(names) - MOST_NAMES:,} more"] if len(names) > MOST_NAMES else []
+    return f"the file has {', '.join([*names[:MOST_NAMES], *more])}"
+
+
+# ---- HDF5 and npz ----------------------------------------------------------------------------------------------------
+@contextmanager
+def _open_hdf5(path: Path) -> Iterator[Listing]:
+    h5py = _h5py()
+    size, arrays = file_size(path), {}
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            arrays[name] = _unreadable(item) or item
+        if len(arrays) > MOST_ENTRIES:
+            raise DataError(f"{path}: it has more than {MOST_ENTRIES:,} entries")
+
+    try:
+        file = h5py.File(path, "r", locking=False)
+    except Exception as problem:
+        raise DataError(f"{path}: not a readable HDF5 file ({first_line(problem)})") from None
+    with file:
+        try:
+            file.visititems(visit)  # enters every group once and follows no links
+            for name in file:
+                if isinstance(file.get(name, getlink=True), h5py.HardLink):
+                    visit(name, file[name])
+                else:
+                    arrays[name] = "is a link to another place, which is not followed"
+            attributes = _hdf5_attributes(file)
+        except DataError:
+            raise
+        except Exception as problem:
+            raise DataError(f"{path}: its list of contents cannot be read ({first_line(problem)})") from None
+        yield Listing(str(path), size, arrays, attributes)
+
+
+def _h5py() -> Any:
+    try:
+        import h5py
+    except ImportError:
+        raise DataError("reading and writing HDF5 needs h5py: install arb with its extra 'train'") from None
+    return h5py
+
+
+def _unreadable(item: Any) -> str:
+    """Why an HDF5 dataset is not read, if it is not."""
+    if item.is_virtual:
+        return "is a virtual dataset, which may lie in other files: copy the data into this file"
+    if item.external:
+        return "is stored in another file: copy the data into this file"
+    if item.shape is None:
+        return "is empty"
+    chunk = int(np.prod(item.chunks or (0,), dtype=object)) * item.dtype.itemsize
+    if chunk > 2 * item.nbytes + (1 << 24):
+        return f"is stored in chunks of {chunk:,} bytes: rewrite the file with smaller ones"
+    return ""
+
+
+def _hdf5_attributes(file: Any) -> dict[str, Any]:
+    """Numbers and short texts; whatever else a file says about itself is left out."""
+    h5py, found = _h5py(), {}
+    for key in list(file.attrs)[:100]:
+        kind = file.attrs.get_id(key)
+        is_plain = kind.dtype.kind in "fiubSU" or h5py.check_string_dtype(kind.dtype)
+        if is_plain and kind.get_storage_size() <= MOST_TEXT:
+            value = np.asarray(file.attrs[key]).tolist()
+            value = value.decode(errors="replace") if isinstance(value, bytes) else value
+            if not isinstance(value, str) or len(value) <= MOST_TEXT:
+                found[key] = value
+    return found
+
+
+@dataclass(frozen=True)
+class _Member:
+    """An array of an npz file, before it is read."""
+
+    archive: zipfile.ZipFile
+    info: zipfile.ZipInfo
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __getitem__(self, _: Any) -> Array:
+        with self.archive.open(self.info) as stream:
+            return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+@contextmanager
+def _open_npz(path: Path) -> Iterator[Listing]:
+    """Scalars and strings, and the bounds of actions, become attributes as well."""
+    arrays: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
+    size = file_size(path)
+    try:
+        archive = zipfile.ZipFile(path)
+    except Exception as problem:
+        raise DataError(f"{path}: not a readable npz file ({first_line(problem)})") from None
+    with archive:
+        if len(archive.infolist()) > MOST_ENTRIES:
+            raise DataError(f"{path}: it has more than {MOST_ENTRIES:,} entries")
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            try:
+                with archive.open(info) as stream:
+                    version = np.lib.format.read_magic(cast(Any, stream))
+                    form = np.lib.format
+                    header = form.read_array_header_1_0 if version == (1, 0) else form.read_array_header_2_0
+                    shape, _, dtype = header(cast(Any, stream))
+                arrays[name] = member = _Member(archive, info, shape, dtype)
+                describes = (shape == () or name in ("action_low", "action_high")) and dtype.kind in "fiubSU"
+                if describes and _nbytes(member) < MOST_TEXT and len(attributes) < 100:
+                    attributes[name] = member[()].tolist()
+            except Exception as problem:
+                arrays[name] = f"cannot be read ({first_line(problem)})"
+        yield Listing(str(path), size, arrays, attributes)
+
+
+def _nbytes(array: Any) -> int:
+    return 0 if isinstance(array, str) else int(np.prod(array.shape, dtype=object)) * array.dtype.itemsize
+
+
+# ---- CSV and Parquet -------------------------------------------------------------------------------------------------
+_NUMBERED = re.compile(r"(.+?)[._\[ ]?(\d+)\]?")
+LEROBOT = {
+    "observation.state": "observations",
+    "action": "actions",
+    "next.reward": "rewards",
+    "next.success": "terminals",
+    "episode_index": "episode_ids",
+}
+"""LeRobot's names. `next.done` is not among them: it ends every episode, whether the task was over or time was up."""
+
+
+def _open_csv(path: Path) -> AbstractContextManager[Listing]:
+    """A table with a line of names. `state_0, state_1, ...` (also `state.0`, `state[0]`) make one column `state`."""
+    size = file_size(path)
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            names = [name.strip() for name in next(csv.reader([file.readline(LONGEST_LINE)]), [])]
+        if not names or len(names) > MOST_COLUMNS:
+            raise DataError(f"{path}: the first line must name the columns, at most {MOST_COLUMNS:,} of them")
+        check_size(str(path), 8 * size, size)  # a number takes at least a digit and a comma
+        table = _read_numbers(path)
+    except DataError:
+        raise
+    except (OSError, ValueError, csv.Error, RecursionError, MemoryError) as problem:
+        raise DataError(f"{path}: not a table of numbers with a line of names ({first_line(problem)})") from None
+    if table.shape[1] != len(names):
+        raise DataError(f"{path}: {len(names)} names in the first line, {table.shape[1]} numbers in the others")
+    repeated = [name for number, name in enumerate(names) if name in names[:number]]
+    if repeated:
+        raise DataError(f"{path}: the first line names {repeated[0]!r} twice")
+    arrays: dict[str, Any] = {name: _integers(table[:, number]) for number, name in enumerate(names)}
+    aliases: dict[str, tuple[str, Any]] = {}
+    for group, entries in _numbered(names).items():
+        found = [number for number, _ in entries]
+        if found[0] in (0, 1) and found == list(range(found[0], found[0] + len(found))):
+            aliases |= {name: (group, arrays.pop(name)) for _, name in entries}
+            arrays[group] = single_precision(table[:, [names.index(name) for _, name in entries]])
+        else:
+            numbers = ", ".join(map(str, found))
+            arrays[group] = f"has columns numbered {numbers}: each number from 0 (or 1) on must be there once"
+    return nullcontext(Listing(str(path), size, arrays, aliases=aliases))
+
+
+def _numbered(names: list[str]) -> dict[str, list[tuple[int, str]]]:
+    """Groups of columns that differ in a number at the end, in the order of the numbers."""
+    groups: dict[str, list[tuple[int, str]]] = {}
+    for name in names:
+        if match := _NUMBERED.fullmatch(name):
+            groups.setdefault(match[1], []).append((int(match[2]), name))
+    return {
+        group: sorted(entries)
+        for group, entries in groups.items()
+        if group not in names and (len(entries) > 1 or entries[0][0] == 0 or group in KNOWN)
+    }
+
+
+def _read_numbers(path: Path) -> Array:
+    def read(**more: Any) -> Array:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a table without rows, which is refused later
+            return np.loadtxt(  # with an encoding, as converters get bytes without one before NumPy 2
+                path, np.float64, delimiter=",", skiprows=1, ndmin=2, comments=None, encoding="utf-8", **more
+            )
+
+    words: dict[str, str] = {"true": "1", "false": "0"}
+    try:
+        return read()
+    except ValueError:  # ten times slower, and able to read True and False
+        return read(converters=lambda text: float(words.get(text.strip().lower(), text) or "nan"))
+
+
+def _integers(column: Array) -> Array:
+    """Whole numbers as integers where all of them are: discrete actions and episode numbers have no other type here."""
+    with np.errstate(invalid="ignore"):
+        whole = column.astype(np.int64)
+    return whole if (whole == column).all() else single_precision(column)
+
+
+def _open_parquet(place: Path) -> AbstractContextManager[Listing]:
+    """A Parquet file, or a LeRobot dataset of version 2 or 3; images, videos and texts are left out."""
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise DataError(f"{place}: reading Parquet needs pyarrow: install arb with its extra 'lerobot'") from None
+    found = (sorted(place.glob(pattern)) for pattern in ("data/**/*.parquet", "*.parquet"))
+    files = next(filter(None, found), []) if place.is_dir() else [place]
+    if not files:
+        raise DataError(f"{place}: no Parquet files (data/chunk-000/file-000.parquet) are in this folder")
+    size = sum(map(file_size, files))
+    try:
+        opened = [parquet.ParquetFile(file) for file in files]
+        meta = [file.metadata for file in opened]
+        groups = [part.row_group(number) for part in meta for number in range(part.num_row_groups)]
+        check_size(str(place), sum(group.total_byte_size for group in groups), size)
+        kinds = {entry.name: entry.type for entry in opened[0].schema_arrow}
+        arrays: dict[str, Any] = {name: f"holds {kind}, not numbers" for name, kind in kinds.items()}
+        numeric = [name for name, kind in kinds.items() if _is_numeric(kind)]
+        tables = [file.read(columns=numeric) for file in opened]
+        for name in numeric:
+            arrays[name] = np.concatenate([_from_arrow(name, table[name]) for table in tables])
+    except DataError as problem:
+        raise DataError(f"{place}: {str(problem).removeprefix(f'{place}: ')}") from None
+    except Exception as problem:
+        raise DataError(f"{place}: its Parquet files cannot be read ({first_line(problem)})") from None
+    if sum(part.num_rows for part in meta) == 0:
+        raise DataError(f"{place}: the Parquet files have no rows")
+    renamed = {theirs: ours for theirs, ours in LEROBOT.items() if theirs in arrays and ours not in arrays}
+    aliases = {theirs: (ours, arrays[theirs]) for theirs, ours in renamed.items()}
+    arrays = {renamed.get(name, name): array for name, array in arrays.items()}
+    return nullcontext(Listing(str(place), size, arrays, _lerobot_info(place), aliases))
+
+
+def _is_numeric(kind: Any) -> bool:
+    import pyarrow as pa
+
+    while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+
+
+def _from_arrow(name: str, column: Any) -> Array:
+    """A column of numbers, or of lists with equally many in every row."""
+    import pyarrow.compute as compute
+
+    shape, flat = [len(column)], column.combine_chunks()
+    while hasattr(flat.type, "value_type"):
+        counts = compute.list_value_length(flat).to_numpy(zero_copy_only=False)
+        other = np.flatnonzero(counts != counts[0]) if len(counts) else counts  # a missing list is nan, and so unequal
+        if len(other) or (len(counts) and counts[0] != counts[0]):
+            row = int(other[0]) if len(other) else 0
+            raise DataError(
+                f"{name} has lists of unequal length ({counts[0]:g} in the first, {counts[row]:g} in number {row}): "
+                "every row needs equally many numbers"
+            )
+        shape.append(int(counts[0]) if len(counts) else 0)
+        flat = flat.flatten()
+    return cast(Array, np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(shape))
+
+
+def _lerobot_info(folder: Path) -> dict[str, Any]:
+    path = folder / "meta" / "info.json"
+    try:
+        if file_size(path) > 1 << 20:
+            return {}
+        info = json.loads(path.read_text())
+        names = ("robot_type", "fps", "codebase_version")
+        return {key: info[key] for key in names if isinstance(info.get(key), str | int)}
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
+
+
+FORMATS: Mapping[str, Callable[[Path], AbstractContextManager[Listing]]] = {
+    ".hdf5": _open_hdf5, ".h5": _open_hdf5, ".npz": _open_npz, ".csv": _open_csv, ".parquet": _open_parquet,
+}  # fmt: skip
+"""How a file is listed, by the end of its name."""
+
+
+# ---- Minari ----------------------------------------------------------------------------------------------------------
+def _read_minari(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A dataset that is installed with Minari, episode by episode, with every true next observation.
+
+    Minari's versions of D4RL's tasks are other recordings on other physics (Minari issues 296, 304, 318): never compare
+    scores on them with those on D4RL's files.
+    """
+    try:
+        import minari
+    except ImportError:
+        raise DataError(f"minari:{name} needs Minari: install arb with its extra 'minari'") from None
+    if name not in minari.list_local_datasets():
+        known = ", ".join(sorted(minari.list_local_datasets())) or "none"
+        raise DataError(f"minari:{name} is not installed (installed: {known}); get it with: minari download {name}")
+    dataset = minari.load_dataset(name)
+    parts: list[dict[str, Any]] = [
+        {
+            "observations": _slice(episode.observations, slice(0, -1)),
+            "actions": episode.actions,
+            "rewards": episode.rewards,
+            "terminals": episode.terminations,
+            "timeouts": episode.truncations,
+            "next_observations": _slice(episode.observations, slice(1, None)),
+            "episode_ids": np.full(len(episode.rewards), number),
+        }
+        for number, episode in enumerate(dataset.iterate_episodes())
+    ]
+    if not parts:
+        raise DataError(f"minari:{name} has no episodes")
+    spec = dataset.spec.env_spec
+    return _concatenate(parts), {"env": spec.id if spec else "", "minari": name}
+
+
+def _slice(value: Any, rows: slice) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _slice(part, rows) for key, part in value.items()}
+    if isinstance(value, tuple):
+        raise DataError("observations that are tuples are not supported: flatten them when recording")
+    return single_precision(np.asarray(value)[rows])
+
+
+def _concatenate(parts: list[Any]) -> Any:
+    if isinstance(parts[0], Mapping):
+        return {key: _concatenate([part[key] for part in parts]) for key in parts[0]}
+    return np.concatenate(parts)
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+WRITTEN = (".hdf5", ".h5", ".npz")
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a name whose ending is none of those that are written."""
+    if path.suffix.lower() not in WRITTEN:
+        raise DataError(f"{path}: a dataset is written to a name ending in {', '.join(WRITTEN)}")
+
+
+def write_dataset(path: Path, dataset: Dataset, compression: int = 4) -> None:
+    """Write a dataset in D4RL's layout, HDF5 or npz; the file appears only when it is complete.
+
+    Its provenance becomes attributes (HDF5) or further arrays (npz), as far as it is numbers, texts and lists of them.
+    """
+    check_writable(path)
+    columns: dict[str, Any] = {}
+    for name, column in dataset.to_dict().items():
+        columns |= {f"{name}/{k}": v for k, v in column.items()} if isinstance(column, Mapping) else {name: column}
+    attributes = {
+        name: value
+        for name, value in dataset.provenance.items()
+        if isinstance(value, str | int | float | list | tuple) and name not in ("source", "repaired", *columns)
+    }
+    if path.suffix.lower() == ".npz":
+        write_npz(path, {**columns, **attributes})
+        return
+    made = io.BytesIO()  # in memory first: on a full disk the HDF5 library brings down the process
+    with _h5py().File(made, "w") as file:
+        for name, column in columns.items():
+            file.create_dataset(name, data=column, compression="gzip", compression_opts=compression, shuffle=True)
+        file.attrs.update(attributes)
+    with whole(path) as temporary:
+        temporary.write_bytes(made.getbuffer())
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------------
+def file_size(path: Path) -> int:
+    """The size of a regular file; a folder, a pipe or a device is refused."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except (OSError, ValueError) as problem:
+        raise DataError(f"{path}: cannot be opened ({first_line(problem)})") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError(f"{path} is not a regular file")
+    return status.st_size
+
+
+def check_size(path: str, wanted: int, size: int, what: str = "the data") -> None:
+    """Refuse what cannot be in a file of this size, and what does not fit into memory."""
+    if wanted > max(ALWAYS_FINE, MOST_COMPRESSED * size):
+        raise DataError(f"{path}: {what} claims {wanted:,} bytes, far more than a file of {size:,} bytes can hold")
+    free = free_memory()
+    if free is not None and wanted > free:
+        raise DataError(f"{path}: {what} needs about {wanted / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free")
+
+
+def free_memory() -> int | None:
+    """Bytes of memory that can be had without swapping, where the system tells it (Linux)."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
+
+
+def first_line(problem: Exception) -> str:
+    """What an exception says, in one line."""
+    text = (str(problem).splitlines() or [""])[0].strip()
+    return text[:300] or type(problem).__name__
