@@ -50,11 +50,11 @@ def test_another_run_does_not_go_into_the_same_folder(out):
 
 def test_a_policy_acts_on_observations_of_the_environment(out):
     for which in ("last", "best", "pretrained"):
-        policy = arb.load(out / PLACE, which)
+        policy = arb.load_policy(out / PLACE, which)
         assert policy(np.array([1.0, 0.0, 0.0])).shape == (1,)
         assert np.abs(policy(np.random.default_rng(0).normal(size=(50, 3)))).max() <= 2.0
     with pytest.raises(arb.DataError, match="no policy 'newest'"):
-        arb.load(out / PLACE, "newest")
+        arb.load_policy(out / PLACE, "newest")
 
 
 def test_a_report_is_a_page_and_a_table(out, tmp_path):

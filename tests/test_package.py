@@ -51,6 +51,24 @@ def test_parts_are_there_after_a_plain_import(name):
     assert run.stdout.strip() == name.split(".")[-1]
 
 
+def test_optional_parts_may_be_missing():
+    code = """
+import sys
+for name in ("jax", "gymnasium", "mujoco", "h5py", "matplotlib", "scipy", "optax", "safetensors", "rich"):
+    sys.modules[name] = None
+import inspect, pydoc, arb
+names = {name for name, _ in inspect.getmembers(arb)}
+assert {"ARB", "policies", "load_policy", "testing"} <= names, names
+assert not hasattr(arb, "agents")
+try:
+    arb.agents
+except AttributeError as missing:
+    assert "pip install 'arb-rl[train]'" in str(missing), missing
+assert "ReplayBuffer" in pydoc.render_doc(arb)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 @pytest.mark.parametrize("place", [arb, arb.adapters], ids=["arb", "arb.adapters"])
 def test_a_name_that_is_not_there_is_an_attribute_error(place):
     assert not hasattr(place, "adaptors")

@@ -2,7 +2,7 @@
 
 `import arb` needs NumPy only. Agents, environments and host libraries live in sub-packages with extras of their own,
 which are imported when they are first named: `arb.envs.make(...)`, `arb.adapters.sb3.ReplayBuffer`. So are the
-functions that do what the commands do: `arb.run`, `arb.compare`, `arb.sweep`, `arb.load`, `arb.report`.
+functions that do what the commands do: `arb.run`, `arb.compare`, `arb.sweep`, `arb.make_report`.
 """
 
 import importlib
@@ -15,53 +15,46 @@ from arb.replay.dataset import Dataset, keep_best
 from arb.replay.samplers import Mixed, Sampler, Uniform
 from arb.replay.scores import categorical_score, gaussian_score, tanh_gaussian_score
 from arb.replay.storage import Batch
-from arb.replay.sumtree import SumTree
 
 __version__ = "0.1.0"
 __all__ = [
-    "ARB",
-    "Batch",
-    "DataError",
-    "Dataset",
-    "Mixed",
-    "ReplayBuffer",
-    "Sampler",
-    "SumTree",
-    "Uniform",
-    "__version__",
-    "categorical_score",
-    "compare",
-    "gaussian_score",
-    "keep_best",
-    "load",
-    "report",
-    "run",
-    "sweep",
-    "tanh_gaussian_score",
+    "ARB", "Batch", "DataError", "Dataset", "Mixed", "ReplayBuffer", "Sampler", "Uniform", "__version__",
+    "categorical_score", "compare", "gaussian_score", "keep_best", "load_policy", "run", "sweep", "tanh_gaussian_score",
 ]  # fmt: skip
 
-_PARTS = ("adapters", "agents", "data", "envs", "report", "testing")
-_COMMANDS = ("compare", "load", "run", "sweep")
+_PARTS = ("adapters", "agents", "data", "envs", "lab", "paper", "policies", "report", "suite", "testing")
+_LAZY = {"compare": "arb.api", "load_policy": "arb.policies", "run": "arb.api", "sweep": "arb.api"}
+"""Public names by the module that defines them."""
 
 if TYPE_CHECKING:
     from arb import adapters as adapters
     from arb import agents as agents
     from arb import data as data
     from arb import envs as envs
+    from arb import lab as lab
+    from arb import paper as paper
+    from arb import policies as policies
+    from arb import suite as suite
     from arb import testing as testing
     from arb.api import compare as compare
-    from arb.api import load as load
     from arb.api import run as run
     from arb.api import sweep as sweep
+    from arb.policies import load_policy as load_policy
     from arb.report import report as report
 else:  # hidden from type checkers, for which it would make every name of this package exist
 
     def __getattr__(name):
-        if name in _PARTS:
-            return importlib.import_module(f"arb.{name}")
-        if name in _COMMANDS:
-            return getattr(importlib.import_module("arb.api"), name)
-        raise AttributeError(f"module 'arb' has no attribute {name!r}")
+        if name not in _PARTS and name not in _LAZY:
+            raise AttributeError(f"module 'arb' has no attribute {name!r}")
+        try:
+            module = importlib.import_module(_LAZY.get(name, f"arb.{name}"))
+        except ModuleNotFoundError as missing:
+            if (missing.name or "arb").partition(".")[0] == "arb":
+                raise
+            extra = "report" if name == "report" else "train"
+            text = f"arb.{name} needs the package {missing.name}: pip install 'arb-rl[{extra}]'"
+            raise AttributeError(text) from missing  # so that help(arb) and hasattr(arb, ...) work without it
+        return getattr(module, name) if name in _LAZY else module
 
     def __dir__():
-        return sorted({*globals(), *_PARTS, *_COMMANDS})
+        return sorted({*globals(), *_PARTS, *_LAZY})

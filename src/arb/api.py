@@ -1,8 +1,4 @@
-"""The whole tool from Python, as `arb.run`, `arb.compare`, `arb.sweep` and `arb.load`; `arb.report` is in `arb.report`.
-
-Each does what the command of the same name does, without printing. `import arb` does not import this module; the first
-use of one of the names does.
-"""
+"""The commands from Python: `arb.run`, `arb.sweep` and `arb.compare` do what `arb run` ... do, without printing."""
 
 from __future__ import annotations
 
@@ -18,8 +14,6 @@ from arb.lab.strategies import DEFAULT
 if TYPE_CHECKING:
     from arb.lab.launch import Outcome
     from arb.lab.runfolder import Result
-    from arb.policies import Policy
-    from arb.policies.export import Which
     from arb.report.page import Report
 
 PathLike = str | os.PathLike[str]
@@ -130,15 +124,3 @@ def compare(
     folder = Path(out) if out else folder
     sweep_cells(cells, folder, workers=workers)
     return report(folder, title=title)
-
-
-def load(folder: PathLike, which: Which = "last") -> Policy:
-    """A trained policy of a run: `action = arb.load("runs/...")(obs)`. NumPy alone.
-
-    Args:
-        folder: of the run.
-        which: the policy after the last update, that of the best evaluation, or the one before fine-tuning.
-    """
-    from arb.policies import load_policy
-
-    return load_policy(Path(folder), which)
