@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 
 from arb.data import Audit, audit
-from arb.data.audit import joined_episodes
-from arb.data.columns import finish
-from arb.data.world import World, known_world
+from arb.data.audit import Environment, faults, joined_episodes, known_environment
 from arb.errors import DataError
 
-from .recordings import LENGTHS, as_hdf5, as_npz, sound, walk, without
+from .recordings import LENGTHS, as_hdf5, as_npz, load, sound, walk, without
 
 
 def found(result: Audit, level: str) -> set[str]:
@@ -34,10 +32,10 @@ def broken(name: str) -> dict[str, Any]:
     ends = np.cumsum(LENGTHS) - 1
     if name == "non-finite":
         raw["observations"][5, 1] = np.nan
-    if name == "jumps":
+    if name == "discontinuities":
         raw["episode_ids"] = np.repeat(np.arange(len(LENGTHS)), LENGTHS)
         raw["observations"][5] += 7
-    if name == "missing borders":
+    if name == "missing ends":
         raw = without(raw, "next_observations")
         raw["terminals"][ends[1]] = False
     if name == "duplicates":
@@ -54,7 +52,7 @@ def broken(name: str) -> dict[str, Any]:
     return raw
 
 
-@pytest.mark.parametrize("name", ["non-finite", "jumps", "missing borders", "duplicates", "rewards", "unusable"])
+@pytest.mark.parametrize("name", ["non-finite", "discontinuities", "missing ends", "duplicates", "rewards", "unusable"])
 def test_each_fault_is_found_and_named(name: str) -> None:
     result = audit(broken(name))
     assert found(result, "fault") == {name}
@@ -123,7 +121,7 @@ def test_discrete_actions_are_held_to_their_number() -> None:
 
 
 def test_a_file_makes_no_module_be_imported() -> None:
-    assert known_world({"env": "antigravity:Pendulum-v1"}) == World()
+    assert known_environment({"env": "antigravity:Pendulum-v1"}) == Environment()
     assert "antigravity" not in sys.modules
 
 
@@ -161,12 +159,20 @@ def test_an_episode_of_twice_the_environments_limit_is_several_joined() -> None:
     raw = without(walk([200, 200, 200]), "next_observations") | {"timeouts": np.zeros(600, bool)}
     raw["terminals"][:] = False
     result = audit(raw, env="Pendulum-v1")
-    text = next(f.text for f in result.findings if f.check == "missing borders" and f.level == "fault")
-    assert text.startswith("the episode from row 0 has 600 steps, and the time limit is 200: borders are missing; set ")
+    text = next(f.text for f in result.findings if f.check == "missing ends" and f.level == "fault")
+    assert text.startswith("the episode from row 0 has 600 steps, and the time limit is 200: ends are missing; set ")
     once = without(walk([200, 399]), "next_observations")
-    assert joined_episodes(finish(once, "x").columns, 200) == ""
-    assert joined_episodes(finish(once, "x").columns, 100).startswith("the episode from rows 0, 200 has 399 steps")
-    assert joined_episodes(finish(once, "x").columns, None) == ""
+    assert joined_episodes(load(once), 200) == ""
+    assert joined_episodes(load(once), 100).startswith("the episode from rows 0, 200 has 399 steps")
+    assert joined_episodes(load(once), None) == ""
+
+
+def test_the_faults_of_a_dataset_that_was_read() -> None:
+    assert faults(load(sound()), 12) == []
+    (text,) = faults(load(broken("duplicates")))
+    assert text.startswith("1 episodes repeat an earlier one, beginning in row 72")
+    joined = load(without(walk([200, 399]), "next_observations"))
+    assert faults(joined, 100) == [joined_episodes(joined, 100)]
 
 
 def test_remarks_do_not_make_data_unsound() -> None:
@@ -196,5 +202,5 @@ def test_genuine_antmaze_v0_is_remarked_on(shared_data: Path) -> None:
     pytest.importorskip("h5py")
     result = audit(shared_data / "d4rl-excerpts" / "antmaze-medium-play-v0.hdf5")
     texts = " ".join(finding.text for finding in result.findings)
-    assert "timeouts is set where the episode goes on (row 998)" in texts
-    assert "row 1000, where the observations jump" in texts
+    assert "timeouts is set where the episode continues (row 998)" in texts
+    assert "row 1000, where the observations are discontinuous" in texts

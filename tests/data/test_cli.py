@@ -7,9 +7,19 @@ import numpy as np
 import pytest
 
 from arb.cli import main
-from arb.data.info import histogram
+from arb.data.audit import histogram
+from arb.data.formats import read_attributes
 
-from .recordings import as_npz, sound
+from .recordings import as_npz, load, sound, without
+
+ROBOT = {
+    "observations": "state",
+    "actions": "command",
+    "rewards": "rew",
+    "terminals": "done",
+    "timeouts": "truncated",
+    "next_observations": "next_obs",
+}
 
 
 def test_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -87,3 +97,23 @@ def test_a_file_with_nothing_in_it(tmp_path: Path, capsys: pytest.CaptureFixture
     h5py.File(path, "w").close()
     assert main(["data", "info", str(path)]) == 2
     assert "empty.hdf5: the dataset has no 'observations'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", [".hdf5", ".npz"])
+def test_convert_writes_d4rl_s_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str) -> None:
+    robot = {ROBOT[name]: column for name, column in sound().items()}
+    source, out = as_npz(tmp_path / "robot.npz", robot), tmp_path / f"out{suffix}"
+    columns = ",".join(f"{ours}={theirs}" for ours, theirs in ROBOT.items())
+    assert main(["data", "convert", str(source), str(out), "--columns", columns, "--env", "Pendulum-v1"]) == 0
+    assert "72 rows, 7 episodes" in capsys.readouterr().out
+    assert load(out).fingerprint == load(sound()).fingerprint
+    assert read_attributes(out)["env"] == "Pendulum-v1"
+    plain = tmp_path / f"plain{suffix}"
+    without_ends = as_npz(tmp_path / "no-ends.npz", without(sound(), "next_observations", "timeouts"))
+    assert main(["data", "convert", str(without_ends), str(plain)]) == 0
+    assert "warning: neither timeouts nor next_observations" in capsys.readouterr().out
+    assert main(["data", "convert", str(source), str(tmp_path / "x.txt"), "--columns", columns]) == 2
+    assert "written to a name ending in .hdf5" in capsys.readouterr().err
+    assert main(["data", "convert", str(source), str(tmp_path / "y.npz")]) == 2
+    assert "try --columns" in capsys.readouterr().err
+    assert not (tmp_path / "y.npz").exists()

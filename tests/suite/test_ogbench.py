@@ -10,6 +10,7 @@ import pytest
 from arb.data import audit, borders, fingerprint, read
 from arb.data.tasks import task_of
 from arb.errors import DataError
+from arb.suite.ogbench import ogbench_file
 
 NAME = "ogbench:pointmaze-medium-navigate-singletask-v0"
 
@@ -39,7 +40,7 @@ def test_a_maze_is_recorded_once_and_the_same_each_time(cache: Path) -> None:
     np.testing.assert_array_equal(data.columns["observations"][1:99], data.columns["next_observations"][:98])
     assert set(np.unique(data.columns["rewards"])) <= {-1.0, 0.0}
     np.testing.assert_array_equal(data.columns["terminals"], data.columns["rewards"] == 0)  # both of the state before
-    assert audit(NAME).sound
+    assert audit(ogbench_file(NAME)).sound
     (path,) = cache.glob("ogbench/*.hdf5")
     path.unlink()
     assert fingerprint(read(NAME).columns) == fingerprint(data.columns)
@@ -82,4 +83,4 @@ def test_manipulation_is_recorded_by_its_experts(name: str) -> None:
     assert len(borders(data.columns)[0]) == 3
     still = np.abs(np.diff(data.columns["observations"], axis=0)).max(1) == 0
     assert still.mean() < 0.05
-    assert audit(f"ogbench:{name}-play-singletask-v0").sound
+    assert audit(ogbench_file(f"ogbench:{name}-play-singletask-v0")).sound

@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from arb.data.tasks import FAMILIES, PAPER, SUITE, TASKS, Task, find_task
@@ -11,8 +12,7 @@ from arb.files import refuse_read_only
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from arb.data.fetch import cached
-    from arb.data.load import bundled, bundled_names
+    from arb.data.fetch import bundled, bundled_names, cached
 
     print(f"{'task':<28}{'environment':<24}{'horizon':>8}{'score 0 .. 100':>22}{'MB':>6}  {'here':<5}reward for IQL")
     for task in TASKS.values():
@@ -46,11 +46,11 @@ def _fetch(arguments: argparse.Namespace) -> int:
 
 
 def _info(arguments: argparse.Namespace) -> int:
-    from arb.data.info import describe, reference_of
-    from arb.data.load import read
+    from arb.data.audit import describe, reference_of
+    from arb.data.load import open_source
     from arb.data.tasks import Reference
 
-    data = read(arguments.file, arguments.columns)
+    data = open_source(arguments.file, arguments.columns)
     reference = Reference(*arguments.reference) if arguments.reference else reference_of(arguments.file, data)
     print("\n".join(describe(data, reference)))
     return 0
@@ -58,9 +58,10 @@ def _info(arguments: argparse.Namespace) -> int:
 
 def _audit(arguments: argparse.Namespace) -> int:
     from arb.data.audit import audit
+    from arb.data.load import place_of
     from arb.progress import count
 
-    result = audit(arguments.file, arguments.env, arguments.columns)
+    result = audit(place_of(arguments.file), arguments.env, arguments.columns)
     counted = f": {count(result.rows, 'row')}, {count(result.episodes, 'episode')}" if result.rows else ""
     print(f"{result.source}{counted}")
     for finding in result.findings:
@@ -71,20 +72,25 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 def _convert(arguments: argparse.Namespace) -> int:
     from arb.data.audit import FAULT, audit
-    from arb.data.load import convert
+    from arb.data.formats import check_writable, write_dataset
+    from arb.data.load import open_source, place_of
     from arb.progress import count
 
-    data = convert(arguments.file, arguments.out, arguments.columns, arguments.env)
-    for note in data.notes:
+    check_writable(arguments.out)
+    place = place_of(arguments.file)
+    data = open_source(place, arguments.columns)
+    env = {"env": arguments.env} if arguments.env else {}
+    write_dataset(arguments.out, replace(data, provenance={**data.provenance, **env, "converted_from": place}), 9)
+    for note in data.provenance.get("repaired", ()):
         print(f"repaired: {note}")
     try:
-        checked = audit(arguments.file, arguments.env, arguments.columns)
+        checked = audit(place, arguments.env, arguments.columns)
     except DataError:  # the environment may be on another machine
-        checked = audit(arguments.file, columns=arguments.columns)
+        checked = audit(place, columns=arguments.columns)
     for finding in checked.findings:
-        if finding.level == FAULT or finding.check == "missing borders":
+        if finding.level == FAULT or finding.check == "missing ends":
             print(f"warning: {finding.text}")
-    print(f"{arguments.out}: {count(len(data), 'row')}, {count(int(data.columns['episode_ids'][-1]) + 1, 'episode')}")
+    print(f"{arguments.out}: {count(len(data), 'row')}, {count(data.num_episodes, 'episode')}")
     return 0
 
 

@@ -6,7 +6,8 @@ imported when they are used.
 
 from arb.data.audit import Audit, audit
 from arb.data.columns import Data, Dataset, DataWarning, borders, episode_returns, fingerprint
-from arb.data.load import attributes_of, bundled_names, load, read
+from arb.data.fetch import bundled_names
+from arb.data.load import attributes_of, load, read
 from arb.data.tasks import TASKS, Reference, Task, find_task, normalised
 
 __all__ = [

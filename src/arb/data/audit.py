@@ -1,33 +1,36 @@
-"""Is this data what it says it is? Every check is a function from a dataset to findings; the table is at the end."""
+"""Is this data what it says it is? Every check is a function from a dataset to findings; the table is at the end.
 
-import os
+`describe` says what is in a dataset, in numbers.
+"""
+
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from arb.data.columns import Data, borders, finish, flat_columns, some_rows, unknown_starts
-from arb.data.load import Source, read_raw
-from arb.data.tasks import task_of
-from arb.data.world import Bounds, World, known_world
+from arb.data.episodes import make_dataset, some_rows, unknown_starts
+from arb.data.formats import Source, read_columns, split_columns
+from arb.data.tasks import Reference, env_reference, normalised, task_of
 from arb.errors import DataError
-from arb.replay.dataset import leaves
-from arb.replay.episodes import differs
+from arb.replay.dataset import Dataset, leaves
 
 FAULT, REMARK = "fault", "remark"
 OUTLIER_SPANS = 10.0
 """A reward is an outlier this many spans (of the middle 99.8 %) outside of the span."""
 ROUNDING = 1e-6
 REMEDY = "set timeouts in the last row of every episode, or give every row the number of its episode (episode_ids)"
+Bounds = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Lowest and highest action: without a dimension for all entries, else one number for each."""
 USUAL: Bounds = (np.array(-1.0, np.float32), np.array(1.0, np.float32))
 """Where no bounds are known, actions that keep these are taken to be meant for them, as in D4RL."""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing that was found: a fault makes a dataset unsound, a remark is worth knowing."""
 
     check: str
@@ -46,12 +49,11 @@ class Audit:
 
     @property
     def sound(self) -> bool:
-        """Whether there is no fault."""
         return all(finding.level != FAULT for finding in self.findings)
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """`sound`, also with remarks, or `unsound` and the checks that found a fault."""
         faults = [finding.check for finding in self.findings if finding.level == FAULT]
         remarks = len(self.findings) - len(faults)
         if faults:
@@ -59,110 +61,170 @@ class Audit:
         return f"sound, with {remarks} remark{'s' * (remarks > 1)}" if remarks else "sound"
 
 
-def audit(source: Source, env: str = "", columns: str = "") -> Audit:
+def audit(source: Source | Mapping[str, Any] | Dataset, env: str = "", columns: str = "") -> Audit:
     """Run every check on a dataset.
 
     Args:
-        source: whatever `arb.data.load` reads.
-        env: the environment that the data is held against, if not the one that its file or task names.
-        columns: other names of columns, see `arb.data.load`.
+        source: a file as `arb.data.formats.read_dataset` takes it, a dict of arrays with D4RL's keys, or a dataset. A
+            file says most: what is repaired or refused in reading it is found too.
+        env: the environment that the data is compared with, if not the one that its file or task names.
+        columns: names in the file, as for `read_dataset`.
     """
+    raw: Mapping[str, Any]
+    if isinstance(source, Dataset):
+        name, raw, attributes = str(source.provenance.get("source", "dataset")), source.to_dict(), source.provenance
+    elif isinstance(source, Mapping):
+        name, raw, attributes = "dataset", source, {}
+    else:
+        name = split_columns(source)[0]
     try:
-        raw, name, attributes = read_raw(source, columns)
+        if not isinstance(source, Dataset | Mapping):
+            raw, attributes = read_columns(source, columns)
     except DataError as problem:
-        return Audit(str(source), 0, 0, (Finding("unreadable", FAULT, str(problem)),))
+        return Audit(name, 0, 0, (Finding("unreadable", FAULT, str(problem)),))
     broken = tuple(_non_finite(raw))
     try:
-        data = finish(raw, name, attributes)
+        data = make_dataset(raw, name, attributes)
     except DataError as problem:
         return Audit(name, 0, 0, broken or (Finding("unusable", FAULT, str(problem)),))
-    repaired = [Finding("borders", REMARK, note) for note in data.notes]
-    found = [finding for check in CHECKS for finding in check(data, raw)]
-    world = known_world(data.attributes, env, _origin(source))
-    held = (*_actions(data, world.bounds), *_observations(data, world), *_limits(data, world))
-    return Audit(name, len(data), len(borders(data.columns)[0]), (*broken, *repaired, *found, *held))
+    task = task_of(name)
+    world = known_environment(attributes, env, task.env if task else "")
+    found = [Finding("repaired", REMARK, note) for note in data.provenance.get("repaired", ())]
+    found += [finding for check in CHECKS for finding in check(data, raw)]
+    found += [*_actions(data, world.bounds), *_observations(data, world), *_limits(data, world)]
+    return Audit(name, len(data), data.num_episodes, (*broken, *found))
 
 
-def serious(data: Data, raw: Mapping[str, Any]) -> Iterator[str]:
-    """The faults of a dataset that was read already, in a line each."""
-    yield from (finding.text for check in CHECKS for finding in check(data, raw) if finding.level == FAULT)
+def faults(data: Dataset, limit: int | None = None) -> list[str]:
+    """The faults of a dataset that was read already, in a line each; `limit` is the environment's time limit."""
+    found = [finding for check in CHECKS for finding in check(data, {"timeouts": data.timeouts})]
+    found += _limits(data, Environment(limit=limit))
+    return [finding.text for finding in found if finding.level == FAULT]
 
 
-def _origin(source: Source) -> str:
-    task = None if isinstance(source, Mapping) else task_of(os.fspath(source))
-    return task.env if task else ""
+# ---- what is known about the environment -----------------------------------------------------------------------------
+class Environment(NamedTuple):
+    """What is known about the environment of a dataset; None for what is not."""
+
+    name: str = ""
+    bounds: Bounds | None = None
+    limit: int | None = None
+    """Steps after which an episode is cut off."""
+    size: int | None = None
+    """Numbers of an observation, flattened."""
 
 
+def known_environment(attributes: Mapping[str, Any], env: str = "", origin: str = "") -> Environment:
+    """The environment of a dataset.
+
+    Args:
+        attributes: of the file; `action_low` and `action_high` are its bounds, `env` the environment it was made in.
+        env: an environment to take everything of, whatever the file says; one that cannot be made is an error.
+        origin: the environment of the task, where the file names none.
+    """
+    if env:
+        return _made(env)
+    name, known = str(attributes.get("env") or origin), Environment()
+    if name and ":" not in name:  # Gymnasium would import the module before the colon: not on the word of a file
+        try:
+            known = _made(name)
+        except Exception:  # an environment may raise anything where it does not find what it needs
+            known = Environment()
+    if "action_low" in attributes and "action_high" in attributes:
+        known = known._replace(bounds=(_numbers(attributes["action_low"]), _numbers(attributes["action_high"])))
+    return known
+
+
+def _made(env: str) -> Environment:
+    import gymnasium
+
+    from arb.envs import flattened, make
+
+    with warnings.catch_warnings():  # that there is a newer version of the environment does not matter here
+        warnings.simplefilter("ignore")
+        made = flattened(make(env))
+    seen, space = made.observation_space, made.action_space
+    limit = made.spec.max_episode_steps if made.spec else None
+    made.close()
+    size = int(np.prod(seen.shape)) if isinstance(seen, gymnasium.spaces.Box) else None
+    bounds: Bounds | None = None
+    if isinstance(space, gymnasium.spaces.Discrete):
+        bounds = np.array([space.start], np.float32), np.array([space.start + space.n - 1], np.float32)
+    elif isinstance(space, gymnasium.spaces.Box):
+        bounds = space.low.reshape(-1).astype(np.float32), space.high.reshape(-1).astype(np.float32)
+    return Environment(env, bounds, limit, size)
+
+
+def _numbers(value: Any) -> NDArray[np.float32]:
+    """A number or a list of them; of anything else, none."""
+    try:
+        return np.asarray(value, np.float32)
+    except (TypeError, ValueError):
+        return np.empty(0, np.float32)
+
+
+# ---- checks ----------------------------------------------------------------------------------------------------------
 def _non_finite(raw: Mapping[str, Any]) -> Iterator[Finding]:
-    for name, value in flat_columns(raw).items():
-        column = np.asarray(value)
-        if column.dtype.kind == "f" and column.ndim and not np.isfinite(column).all():
-            rows = np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(1))
-            yield Finding("non-finite", FAULT, f"{name} has values that are not finite in {some_rows(rows)}")
+    for name, value in raw.items():
+        for key, part in value.items() if isinstance(value, Mapping) else [("", value)]:
+            column = np.asarray(part)
+            if column.dtype.kind == "f" and column.ndim and not np.isfinite(column).all():
+                rows = np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(1))
+                named = f"{name}{'/' * bool(key)}{key}"
+                yield Finding("non-finite", FAULT, f"{named} has values that are not finite in {some_rows(rows)}")
 
 
-def _jumps(data: Data, raw: Mapping[str, Any]) -> Iterator[Finding]:
-    """Rows whose successor does not begin where they led to, although no flag says that an episode ends there."""
-    columns = data.columns
-    if "next_observations" not in columns or len(data) < 2:
+def _discontinuities(data: Dataset, raw: Mapping[str, Any]) -> Iterator[Finding]:
+    """Ends of episodes that only the observations show."""
+    if data.final_observations is None:
         return
-    led_to, begins = leaves(columns["next_observations"]), leaves(columns["observations"])
-    jump = differs({k: v[:-1] for k, v in led_to.items()}, {k: v[1:] for k, v in begins.items()})
-    inside = np.flatnonzero(jump & (columns["episode_ids"][1:] == columns["episode_ids"][:-1]))
-    if len(inside):
-        yield Finding("jumps", FAULT, f"the observations jump inside an episode in {some_rows(inside)}")
-    flagged = columns["terminals"].copy()
-    if "timeouts" in raw:
+    ends = data.ends[:-1]
+    if raw.get("episode_ids") is not None:
+        ids = np.asarray(raw["episode_ids"]).reshape(-1)
+        inside = ends[ids[ends] == ids[ends + 1]]
+        if len(inside):
+            text = f"the observations are discontinuous inside an episode in {some_rows(inside)}: ended there"
+            yield Finding("discontinuities", FAULT, text)
+        return
+    flagged = data.terminals.copy()
+    if raw.get("timeouts") is not None:
         flagged |= np.asarray(raw["timeouts"]).reshape(-1).astype(bool)
-    unflagged = np.setdiff1d(np.flatnonzero(jump & ~flagged[:-1]), inside)
-    if len(unflagged) and "episode_ids" not in raw:
-        text = f"no flag says that an episode ends in {some_rows(unflagged)}, where the observations jump: ended there"
-        yield Finding("borders", REMARK, text)
+    unflagged = ends[~flagged[ends]]
+    if len(unflagged):
+        text = f"no flag says that an episode ends in {some_rows(unflagged)}, where the observations are discontinuous"
+        yield Finding("repaired", REMARK, f"{text}: ended there")
 
 
-def _missing_borders(data: Data, raw: Mapping[str, Any]) -> Iterator[Finding]:
+def _missing_ends(data: Dataset, raw: Mapping[str, Any]) -> Iterator[Finding]:
     """Rows inside an episode that look like a fresh start, and episodes longer than the time limit."""
-    first, stop = borders(data.columns)
-    obs = data.columns["observations"]
-    if "next_observations" not in data.columns and not isinstance(obs, Mapping):
-        rows = unknown_starts(obs, first)
+    if data.final_observations is None and not isinstance(data.observations, Mapping):
+        rows = unknown_starts(data.observations, data.starts)
         if rows is not None and len(rows):
-            yield Finding(
-                "missing borders", FAULT, f"a new episode seems to begin unflagged in {some_rows(rows)}: {REMEDY}"
-            )
-    lengths = stop - first
-    cut = Counter(lengths[(data.columns["timeouts"] & ~data.columns["terminals"])[stop - 1]].tolist())
-    limit, times = cut.most_common(1)[0] if cut else (0, 0)
-    if times >= 2 and 2 * times > cut.total() and lengths.max() > limit:
-        long = first[lengths > limit]
-        yield Finding(
-            "missing borders",
-            FAULT,
-            f"longer than the time limit of {limit}: the episode from {some_rows(long)}: {REMEDY}",
-        )
-    if "timeouts" not in raw and "next_observations" not in raw and "episode_ids" not in raw:
-        text = (
-            "neither timeouts nor next_observations: episodes that were cut off cannot be told apart; "
-            "record timeouts, or a number per episode (episode_ids)"
-        )
-        yield Finding("missing borders", REMARK, text)
+            text = f"a new episode seems to begin unflagged in {some_rows(rows)}: {REMEDY}"
+            yield Finding("missing ends", FAULT, text)
+    cut_off = Counter(data.lengths[~data.terminals[data.ends]].tolist())
+    limit, times = cut_off.most_common(1)[0] if cut_off else (0, 0)
+    if times >= 2 and 2 * times > cut_off.total() and data.lengths.max() > limit:
+        long = some_rows(data.starts[data.lengths > limit])
+        text = f"longer than the time limit of {limit}: the episode from {long}: {REMEDY}"
+        yield Finding("missing ends", FAULT, text)
+    if all(raw.get(name) is None for name in ("timeouts", "next_observations", "episode_ids")):
+        text = "neither timeouts nor next_observations: episodes that were cut off cannot be told apart; "
+        yield Finding("missing ends", REMARK, text + "record timeouts, or a number per episode (episode_ids)")
 
 
-def _terminals(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
-    ids, terminal = data.columns["episode_ids"], data.columns["terminals"]
-    inside = np.flatnonzero(terminal[:-1] & (ids[1:] == ids[:-1]))
+def _terminals(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
+    inside = np.setdiff1d(np.flatnonzero(data.terminals), data.ends)
     if len(inside):
-        text = (
-            f"terminals without a reset in {some_rows(inside)}: they end the task, not the trajectory (as in AntMaze)"
-        )
+        text = f"terminals without a reset in {some_rows(inside)}: they end the task, not the episode (as in AntMaze)"
         yield Finding("terminals", REMARK, text)
 
 
-def _constant(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
+def _constant(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
     if len(data) < 2:
         return
     for name in ("observations", "actions", "rewards"):
-        for key, column in leaves(data.columns[name]).items():
+        for key, column in leaves(getattr(data, name)).items():
             flat = column.reshape(len(column), -1)
             still = np.flatnonzero((flat == flat[0]).all(0))
             if len(still):
@@ -170,9 +232,36 @@ def _constant(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
                 yield Finding("constant", REMARK, f"{name}{'/' * bool(key)}{key}{numbers} never changes")
 
 
-def _actions(data: Data, bounds: Bounds | None) -> Iterator[Finding]:
-    action = data.columns["actions"]
-    flat, continuous = action.reshape(len(action), -1), action.dtype.kind == "f"
+def _duplicates(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
+    columns = [np.ascontiguousarray(column) for column in (*leaves(data.observations).values(), data.actions)]
+    seen: dict[bytes, int] = {}
+    copies = []
+    for start, end in zip(data.starts.tolist(), data.ends.tolist(), strict=True):
+        content = b"".join(column[start : end + 1].tobytes() for column in columns)
+        if seen.setdefault(blake2b(content, digest_size=16).digest(), start) != start:
+            copies.append(start)
+    if copies:
+        text = f"{len(copies)} episodes repeat an earlier one, beginning in {some_rows(np.array(copies))}"
+        yield Finding("duplicates", FAULT, text)
+
+
+def _rewards(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
+    low, high = np.quantile(data.rewards, [0.001, 0.999])
+    reach = OUTLIER_SPANS * (high - low)
+    rows = np.flatnonzero((data.rewards < low - reach) | (data.rewards > high + reach))
+    if reach > 0 and len(rows):
+        worst = data.rewards[rows[np.argmax(np.abs(data.rewards[rows]))]]
+        text = f"rewards far outside {low:.3g} .. {high:.3g} in {some_rows(rows)} (largest {worst:.3g})"
+        yield Finding("rewards", FAULT, text)
+
+
+Check = Callable[[Dataset, Mapping[str, Any]], Iterator[Finding]]
+CHECKS: tuple[Check, ...] = (_discontinuities, _missing_ends, _terminals, _constant, _duplicates, _rewards)
+"""What needs no environment, from a dataset and its columns as they were in the file."""
+
+
+def _actions(data: Dataset, bounds: Bounds | None) -> Iterator[Finding]:
+    flat, continuous = data.actions.reshape(len(data), -1), data.actions.dtype.kind == "f"
     if bounds is None:
         if not continuous:
             return
@@ -195,75 +284,100 @@ def _actions(data: Data, bounds: Bounds | None) -> Iterator[Finding]:
         yield Finding("actions", REMARK, f"{at:.1%} of the action entries are at or beyond the bounds {named}")
 
 
-def _observations(data: Data, world: World) -> Iterator[Finding]:
-    size = sum(int(np.prod(part.shape[1:])) for part in leaves(data.columns["observations"]).values())
-    if world.size is not None and world.size != size:
-        text = (
-            f"an observation has {size} numbers, one of {world.name} has {world.size}: recorded in another environment?"
-        )
+def _observations(data: Dataset, env: Environment) -> Iterator[Finding]:
+    size = sum(int(np.prod(part.shape[1:])) for part in leaves(data.observations).values())
+    if env.size is not None and env.size != size:
+        text = f"an observation has {size} numbers, one of {env.name} has {env.size}: recorded in another environment?"
         yield Finding("observations", FAULT, text)
 
 
-def _limits(data: Data, world: World) -> Iterator[Finding]:
-    if text := limits_as_terminals(data.columns, world.limit):
+def _limits(data: Dataset, env: Environment) -> Iterator[Finding]:
+    if text := limits_as_terminals(data, env.limit):
         yield Finding("time limits", FAULT, text)
-    if text := joined_episodes(data.columns, world.limit):
-        yield Finding("missing borders", FAULT, text)
+    if text := joined_episodes(data, env.limit):
+        yield Finding("missing ends", FAULT, text)
 
 
-def limits_as_terminals(columns: Mapping[str, Any], limit: int | None) -> str:
-    """What is to be said if time limits seem to be recorded as terminals; nothing if not.
+def limits_as_terminals(data: Dataset, limit: int | None) -> str:
+    """A warning if time limits seem to be recorded as terminals, else an empty text.
 
     A critic learns that nothing follows a terminal. Where at least half of the episodes that ended did so exactly at
     the limit of the environment, they were cut off.
     """
-    first, stop = borders(columns)
-    ended = np.asarray(columns["terminals"])[stop - 1]
-    at = (stop - first == limit) & ended
+    data = _as_dataset(data)
+    ended = data.terminals[data.ends]
+    at = (data.lengths == limit) & ended
     if limit is None or not ended.any() or 2 * at.sum() < ended.sum():
         return ""
     return (
         f"{at.sum():,} of {ended.sum():,} ends are terminals exactly at the time limit of {limit} steps, first in "
-        f"{some_rows(stop[at][:1] - 1)}: clear terminals there and set timeouts"
+        f"{some_rows(data.ends[at][:1])}: clear terminals there and set timeouts"
     )
 
 
-def joined_episodes(columns: Mapping[str, Any], limit: int | None) -> str:
-    """What is to be said if episodes seem to be joined: one takes at least twice the time limit of the environment."""
-    first, stop = borders(columns)
-    long = first[stop - first >= 2 * limit] if limit else first[:0]
+def joined_episodes(data: Dataset, limit: int | None) -> str:
+    """A warning if an episode takes at least twice the time limit of the environment, else an empty text."""
+    data = _as_dataset(data)
+    long = data.starts[data.lengths >= 2 * limit] if limit else data.starts[:0]
     if len(long) == 0:
         return ""
     return (
-        f"the episode from {some_rows(long)} has {(stop - first).max():,} steps, and the time limit is {limit}: "
-        f"borders are missing; {REMEDY}"
+        f"the episode from {some_rows(long)} has {data.lengths.max():,} steps, and the time limit is {limit}: "
+        f"ends are missing; {REMEDY}"
     )
 
 
-def _duplicates(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
-    obs, action = leaves(data.columns["observations"]), np.ascontiguousarray(data.columns["actions"])
-    seen: dict[bytes, int] = {}
-    copies = []
-    for start, stop in zip(*borders(data.columns), strict=True):
-        parts = (*(np.ascontiguousarray(column[start:stop]) for column in obs.values()), action[start:stop])
-        digest = blake2b(b"".join(part.tobytes() for part in parts), digest_size=16).digest()
-        if seen.setdefault(digest, start) != start:
-            copies.append(start)
-    if copies:
-        text = f"{len(copies)} episodes repeat an earlier one, beginning in {some_rows(np.array(copies))}"
-        yield Finding("duplicates", FAULT, text)
+# For callers that hold columns; they go when those hold a dataset.
+def serious(_: Any, raw: Mapping[str, Any]) -> Iterator[str]:
+    yield from faults(make_dataset(raw, "dataset"))
 
 
-def _rewards(data: Data, _: Mapping[str, Any]) -> Iterator[Finding]:
-    reward = data.columns["rewards"]
-    low, high = np.quantile(reward, [0.001, 0.999])
-    span = high - low
-    rows = np.flatnonzero((reward < low - OUTLIER_SPANS * span) | (reward > high + OUTLIER_SPANS * span))
-    if span > 0 and len(rows):
-        worst = reward[rows[np.argmax(np.abs(reward[rows]))]]
-        text = f"rewards far outside {low:.3g} .. {high:.3g} in {some_rows(rows)} (largest {worst:.3g})"
-        yield Finding("rewards", FAULT, text)
+def _as_dataset(data: Any) -> Dataset:
+    return data if isinstance(data, Dataset) else Dataset.from_dict(data)
 
 
-Check = Callable[[Data, Mapping[str, Any]], Iterator[Finding]]
-CHECKS: tuple[Check, ...] = (_jumps, _missing_borders, _terminals, _constant, _duplicates, _rewards)
+# ---- in numbers ------------------------------------------------------------------------------------------------------
+BINS, WIDTH = 12, 40
+QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+
+
+def reference_of(source: str, data: Dataset) -> Reference | None:
+    """The score reference of a dataset: of its task, else of the environment its file names."""
+    task = task_of(source)
+    return task.reference if task else env_reference(str(data.provenance.get("env", "")))
+
+
+def describe(data: Dataset, reference: Reference | None) -> Iterator[str]:
+    """Size, episodes, returns and score of a dataset, line by line."""
+    about = dict(data.provenance)
+    ended = data.terminals[data.ends]
+    shapes = " ".join(f"{name}{list(part.shape[1:])}" for name, part in leaves(data.observations).items())
+    yield str(about.pop("source", "dataset"))
+    notes = about.pop("repaired", ())
+    for name, value in about.items():
+        yield f"  {name:<14} {value}"
+    episodes = f"{data.num_episodes:,} episodes: {ended.sum():,} ended, {(~ended).sum():,} cut off"
+    yield f"  {'rows':<14} {len(data):,} in {episodes}"
+    yield f"  {'observations':<14} {shapes}, actions {list(data.actions.shape[1:])}"
+    if data.extras:
+        yield f"  {'also':<14} {', '.join(data.extras)}"
+    lengths = data.lengths
+    yield f"  {'longest':<14} {lengths.max():,} steps (mean {lengths.mean():.1f}, shortest {lengths.min():,})"
+    yield f"  {'fingerprint':<14} {data.fingerprint[:16]}"
+    for note in notes:
+        yield f"  {'repaired':<14} {note}"
+    labels = ("worst", "10 %", "25 %", "median", "75 %", "90 %", "best", "mean")
+    yield f"\n  {'episodes':<10}" + "".join(f"{label:>10}" for label in labels)
+    score = {"score": normalised(data.episode_returns, reference)} if reference else {}
+    for label, values in {"return": data.episode_returns, **score, "length": lengths}.items():
+        numbers = (*np.quantile(values, QUANTILES), values.mean())
+        yield f"  {label:<10}" + "".join(f"{number:>10.1f}" for number in numbers)
+    yield ""
+    yield from histogram(data.episode_returns)
+
+
+def histogram(returns: NDArray[np.float64]) -> Iterator[str]:
+    """Episodes by return, one line per bin."""
+    counts, edges = np.histogram(returns, BINS if np.ptp(returns) > 0 else 1)
+    for count, low, high in zip(counts, edges[:-1], edges[1:], strict=True):
+        yield f"  {low:>10.1f} .. {high:<10.1f} {'█' * round(WIDTH * count / counts.max()):<{WIDTH}} {count:,}"

@@ -1,4 +1,4 @@
-"""Download D4RL's files once: progress, resume, mirrors, and a checksum before a file gets its name."""
+"""Where datasets are on this machine, and the download of D4RL's: progress, resume, mirrors, checksums."""
 
 import errno
 import http.client
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from arb.data.contents import first_line
-from arb.data.tasks import Task
+from arb.data.formats import first_line
+from arb.data.tasks import Task, find_task
 from arb.errors import DataError
 from arb.files import sha256_of
 from arb.progress import progress
@@ -19,6 +19,7 @@ BLOCK = 1 << 20
 TIMEOUT_SECONDS = 30
 PERIOD_SECONDS, SLOWEST = 30.0, 10_000
 """A server that sends fewer bytes per second than this over a whole period is given up."""
+BUNDLED = Path(__file__).parent / "bundled"
 D4RL_CACHE = Path(".d4rl") / "datasets"
 """Where D4RL itself keeps its files, below the home directory."""
 
@@ -34,6 +35,28 @@ def cached(task: Task) -> Path:
     """Where a task's file is, or is to be: here, or where D4RL has already put it."""
     theirs = Path.home() / D4RL_CACHE / task.file
     return theirs if theirs.exists() else cache_directory() / task.file
+
+
+def bundled_names() -> list[str]:
+    """The datasets that come with the package."""
+    return sorted(path.stem for path in BUNDLED.glob("*.hdf5"))
+
+
+def bundled(name: str) -> Path:
+    """The file of a dataset that comes with the package."""
+    path = BUNDLED / f"{name}.hdf5"
+    if name not in bundled_names():
+        raise DataError(f"no bundled dataset is called {name!r}; there are {', '.join(bundled_names())}")
+    return path
+
+
+def fetched(name: str) -> Path:
+    """The file of a D4RL task; one that was not downloaded is a `DataError`."""
+    task = find_task(name)
+    path = cached(task)
+    if not path.exists():
+        raise DataError(f"{task.name} is not here yet: run 'arb data fetch {task.name}', or put {task.file} at {path}")
+    return path
 
 
 def fetch(task: Task, mirrors: tuple[str, ...] = ()) -> Path:

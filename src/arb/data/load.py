@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 from arb.data.columns import Data, Dataset, DataWarning, finish
 from arb.data.contents import Contents
+from arb.data.episodes import make_dataset
+from arb.data.fetch import bundled, bundled_names, fetched
+from arb.data.formats import read_columns
 from arb.data.layouts import raw_columns
-from arb.data.tasks import SUITE, TASKS, find_task
+from arb.data.tasks import SUITE, TASKS
 from arb.errors import DataError, near
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
-BUNDLED = Path(__file__).parent / "bundled"
 
 
 def load(source: Source, columns: str = "") -> Dataset:
@@ -133,7 +135,7 @@ PLACES: Mapping[str, Callable[[str, bool], Path]] = {
     "bundled": lambda source, _: bundled(source.partition(":")[2]),
     "suite": _suite,
     "ogbench": _ogbench,
-    "d4rl": lambda source, _: _fetched(source),
+    "d4rl": lambda source, _: fetched(source),
 }
 """From the word before the colon to the HDF5 file; it is made if it is not there and can be made."""
 
@@ -182,27 +184,18 @@ def without_suffix(name: str) -> str:
     return next((name.removesuffix(end) for end, row in FORMATS.items() if row.writer and name.endswith(end)), name)
 
 
-def bundled_names() -> list[str]:
-    """The datasets that come with the package."""
-    return sorted(path.stem for path in BUNDLED.glob("*.hdf5"))
+def place_of(source: Source, make: bool = True) -> str:
+    """The file of a source, or `minari:NAME`, with the columns it carries."""
+    place, columns = split_columns(os.fspath(source))
+    kind, path = locate(place, make)
+    return f"{'minari:' * (kind == 'minari')}{path}{'?' * bool(columns)}{columns}"
 
 
-def bundled(name: str) -> Path:
-    """The file of a dataset that comes with the package."""
-    path = BUNDLED / f"{name}.hdf5"
-    if not path.exists():
-        raise DataError(f"no bundled dataset is called {name!r}; there are {', '.join(bundled_names())}")
-    return path
-
-
-def _fetched(name: str) -> Path:
-    from arb.data.fetch import cached
-
-    task = find_task(name)
-    path = cached(task)
-    if not path.exists():
-        raise DataError(f"{task.name} is not here yet: run 'arb data fetch {task.name}', or put {task.file} at {path}")
-    return path
+def open_source(source: Source, columns: str = "") -> Any:
+    """The dataset of a source, without warnings."""
+    place = place_of(source)
+    raw, attributes = read_columns(place, columns)
+    return make_dataset(raw, split_columns(place)[0], attributes)
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
