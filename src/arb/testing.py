@@ -10,7 +10,7 @@ def test_my_agent():
 """
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,9 @@ def check_sampler(make: MakeSampler, *, draws: int = 100_000, seed: int = 0) -> 
         draws: rows to draw per situation for the comparison of frequencies.
         seed: random seed.
     """
-    for situation, sampler in _situations(make, seed):
+    for situation, state in _SITUATIONS.items():
         try:
-            _check_probabilities(sampler)
-            _check_shapes(sampler, seed)
-            _check_frequencies(sampler, draws, seed)
-            _check_restored(make, sampler, seed)
+            _check_sampler(make, _in_situation(make(), seed, *state), draws, seed)
         except AssertionError as broken:
             raise AssertionError(f"{situation}: {broken}") from None
 
@@ -66,87 +63,62 @@ def frequency_excess(counts: NDArray[np.int64], p: NDArray[np.float64]) -> float
     return float(((chi_square / freedom) ** (1.0 / 3.0) - (1.0 - spread)) / np.sqrt(spread))
 
 
-def _situations(make: MakeSampler, seed: int) -> Iterator[tuple[str, Sampler]]:
-    """Samplers bound to ledgers in typical states, weighed where they ask for it."""
-    rng = np.random.default_rng(seed)
+_REFRESH = ((), 0, 0)
+_WRAPPED = (40, (9, 20), ((0,), 25, 8), _REFRESH)
+_SITUATIONS: dict[str, tuple[Any, ...]] = {
+    # capacity, lengths of the offline trajectories, and then steps: environments, how many, an end every so many
+    "one row": (4, (1,), _REFRESH),
+    "one trajectory": (20, (7,), _REFRESH),
+    "offline trajectories before any refresh": (100, (10, 1, 25)),
+    "offline trajectories": (100, (10, 1, 25), _REFRESH),
+    "an open episode": (100, (10, 5), ((0,), 12, 99), _REFRESH),
+    "several environments out of step": (60, (6,), ((0, 1, 2), 8, 4), ((2, 0), 3, 99), ((1,), 1, 99), _REFRESH),
+    "a ring that wrapped through an episode": _WRAPPED,
+    "rows added to a wrapped ring since the refresh": (*_WRAPPED, ((0, 1), 7, 5)),
+    "all rows replaced since the refresh": (*_WRAPPED, ((0,), 47, 11)),
+    "refreshed after that": (*_WRAPPED, ((0,), 47, 11), _REFRESH),
+}
 
-    def begin(capacity: int, *lengths: int) -> Sampler:
-        sampler = make()
-        sampler.bind(Ledger(capacity))
-        if lengths:
-            sampler.insert(sampler.ledger.extend(np.array(lengths), online=False)[0])
-        return sampler
 
-    def step(sampler: Sampler, *envs: int, times: int = 1, ends: int = 10**9) -> None:
+def _in_situation(sampler: Sampler, seed: int, capacity: int, lengths: Sequence[int], *stages: Any) -> Sampler:
+    sampler.bind(Ledger(capacity))
+    sampler.insert(sampler.ledger.extend(np.array(lengths), online=False)[0])
+    for envs, times, ends in stages:
         for t in range(times):
             sampler.insert(sampler.ledger.append(envs, online=True)[0])
-            if (t + 1) % ends == 0:
-                for env in envs:
-                    sampler.ledger.close(env)
-
-    def weigh(sampler: Sampler) -> Sampler:
-        if sampler.needs_scores:
-            ledger = sampler.ledger
-            sampler.update_weights(rng.normal(-2.0, 1.0, ledger.size).astype(np.float32), ledger.head)
-        return sampler
-
-    yield "one row", weigh(begin(4, 1))
-    yield "one trajectory", weigh(begin(20, 7))
-    yield "offline trajectories before any refresh", begin(100, 10, 1, 25)
-    yield "offline trajectories", weigh(begin(100, 10, 1, 25))
-    opened = begin(100, 10, 5)
-    step(opened, 0, times=12)
-    yield "an open episode", weigh(opened)
-    several = begin(60, 6)
-    step(several, 0, 1, 2, times=8, ends=4)
-    step(several, 2, 0, times=3)
-    step(several, 1)
-    yield "several environments out of step", weigh(several)
-    wrapped = begin(40, 9, 20)
-    step(wrapped, 0, times=25, ends=8)
-    yield "a ring that wrapped through an episode", weigh(wrapped)
-    step(wrapped, 0, 1, times=7, ends=5)
-    yield "rows added to a wrapped ring since the refresh", wrapped
-    step(wrapped, 0, times=40, ends=11)
-    yield "all rows replaced since the refresh", wrapped
-    yield "refreshed after that", weigh(wrapped)
+            for env in envs if (t + 1) % ends == 0 else ():
+                sampler.ledger.close(env)
+        if not envs and sampler.needs_scores:
+            scores = np.random.default_rng(seed).normal(-2.0, 1.0, sampler.ledger.size).astype(np.float32)
+            sampler.update_weights(scores, sampler.ledger.head)
+    return sampler
 
 
-def _check_probabilities(sampler: Sampler) -> None:
+def _check_sampler(make: MakeSampler, sampler: Sampler, draws: int, seed: int) -> None:
+    def sampled(which: Sampler, *shape: int) -> NDArray[np.int64]:
+        return which.sample_indices(np.random.default_rng(seed), shape)
+
     p, size = sampler.probabilities(), sampler.ledger.size
     assert p.shape == (size,), f"probabilities() has shape {p.shape} for {size} rows"
     assert (p >= 0.0).all(), "probabilities() has negative entries"
     assert abs(p.sum() - 1.0) < 1e-9, f"probabilities() sums to {p.sum()}, not to 1"
-
-
-def _check_shapes(sampler: Sampler, seed: int) -> None:
-    size = sampler.ledger.size
     for shape in ((256,), (3, 8), (1,)):
-        rows = sampler.sample_indices(np.random.default_rng(seed), shape)
-        again = sampler.sample_indices(np.random.default_rng(seed), shape)
-        assert rows.shape == shape, f"draw(rng, {shape}) returned shape {rows.shape}"
-        assert np.issubdtype(rows.dtype, np.integer), f"draw returned {rows.dtype}, not integers"
-        assert ((rows >= 0) & (rows < size)).all(), f"draw returned rows outside 0..{size - 1}"
-        assert (rows == again).all(), "two draws from equal generators differ: take all randomness from rng"
-
-
-def _check_frequencies(sampler: Sampler, draws: int, seed: int) -> None:
-    p = sampler.probabilities()
-    rows = sampler.sample_indices(np.random.default_rng(seed), (max(draws // 256, 1), 256))
-    counts = np.bincount(rows.reshape(-1), minlength=len(p))
+        rows = sampled(sampler, *shape)
+        assert rows.shape == shape, f"sample_indices(rng, {shape}) returned shape {rows.shape}"
+        assert np.issubdtype(rows.dtype, np.integer), f"sample_indices returned {rows.dtype}, not integers"
+        assert ((rows >= 0) & (rows < size)).all(), f"sample_indices returned rows outside 0..{size - 1}"
+        assert (rows == sampled(sampler, *shape)).all(), (
+            "two draws from equal generators differ: take all randomness from rng"
+        )
+    counts = np.bincount(sampled(sampler, max(draws // 256, 1), 256).reshape(-1), minlength=size)
     never = np.flatnonzero((counts > 0) & (p == 0.0))
-    assert len(never) == 0, f"row {never[0] if len(never) else ''} has probability 0 and was drawn"
+    assert len(never) == 0, f"row {never[:1]} has probability 0 and was drawn"
     excess = frequency_excess(counts, p)
-    assert excess < 5.0, f"frequencies of draw() do not match probabilities(): chi-square at {excess:.1f} sigma"
-
-
-def _check_restored(make: MakeSampler, sampler: Sampler, seed: int) -> None:
-    ledger = Ledger.from_state(sampler.ledger.capacity, sampler.ledger.state())
+    assert excess < 5.0, f"frequencies do not match probabilities(): chi-square at {excess:.1f} sigma"
     twin = make()
-    twin.bind(ledger)
+    twin.bind(Ledger.from_state(sampler.ledger.capacity, sampler.ledger.state()))
     twin.restore(sampler.state())
-    ours, theirs = (s.sample_indices(np.random.default_rng(seed), (64,)) for s in (sampler, twin))
-    assert (ours == theirs).all(), "a sampler restored from state() draws other rows"
+    assert (sampled(sampler, 64) == sampled(twin, 64)).all(), "a sampler restored from state() draws other rows"
 
 
 # ---- agents ----------------------------------------------------------------------------------------------------------
@@ -166,6 +138,8 @@ def check_agent(kind: Any, config: Any, *, obs_dim: int = 4, action_dim: int = 2
     """
     import jax
 
+    from arb.agents import load, save
+
     agent, twin = (kind.create(jax.random.key(seed), obs_dim, action_dim, config) for _ in range(2))
     _check_same(agent, twin, "two agents created from equal keys differ")
     expected = {"obs_dim": obs_dim, "action_dim": action_dim, "config": config, "online": False}
@@ -176,7 +150,10 @@ def check_agent(kind: Any, config: Any, *, obs_dim: int = 4, action_dim: int = 2
         try:
             _check_update(current, obs_dim, action_dim, seed)
             _check_actions(current, obs_dim, action_dim, seed)
-            _check_file(current, kind)
+            with tempfile.TemporaryDirectory() as folder:
+                save(current, Path(folder, "agent"))
+                loaded = load(Path(folder, "agent"), config, kind=kind)
+            _check_same(current, loaded, "an agent loaded from a file is not the one that was saved")
         except AssertionError as broken:
             raise AssertionError(f"{situation}: {broken}") from None
 
@@ -187,10 +164,10 @@ def _check_update(agent: Any, obs_dim: int, action_dim: int, seed: int) -> None:
     from arb.replay.storage import Batch
 
     rng = np.random.default_rng(seed)
-    obs, following = rng.standard_normal((2, 32, obs_dim), dtype=np.float32)
+    obs, next_obs = rng.standard_normal((2, 32, obs_dim), dtype=np.float32)
     action = rng.uniform(-1.0, 1.0, (32, action_dim)).astype(np.float32)
-    reward, discount = rng.standard_normal(32, dtype=np.float32), (rng.random(32) > 0.2).astype(np.float32)
-    batch = Batch(obs, action, reward, following, discount, np.full(32, -np.inf, np.float32))
+    reward, mask = rng.standard_normal(32, dtype=np.float32), (rng.random(32) > 0.2).astype(np.float32)
+    batch = Batch(obs, action, reward, next_obs, mask, np.full(32, -np.inf, np.float32))
     before = jax.tree.map(np.array, agent)
     update = jax.jit(lambda agent, batch, key: agent.update(batch, key))
     (after, metrics), (again, _) = (update(agent, batch, jax.random.key(seed)) for _ in range(2))
@@ -198,11 +175,11 @@ def _check_update(agent: Any, obs_dim: int, action_dim: int, seed: int) -> None:
     _check_same(after, again, "two updates with equal keys differ: take all randomness from the key")
     shape_of: Any = jax.tree.structure
     assert shape_of(agent) == shape_of(after), "update() returned an agent of another structure"
-    for old, new in zip(jax.tree.leaves(agent), jax.tree.leaves(after), strict=True):
+    pairs = list(zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True))
+    for old, new in pairs:
         was, is_now = (f"{array.dtype}{array.shape}" for array in (old, new))
         assert was == is_now, f"update() made an array of {was} one of {is_now}"
-    moved = jax.tree.map(lambda x, y: bool((np.asarray(x) != np.asarray(y)).any()), agent, after)
-    assert any(jax.tree.leaves(moved)), "update() changed nothing"
+    assert any((old != np.asarray(new)).any() for old, new in pairs), "update() changed nothing"
     assert any(name.endswith("_loss") for name in metrics), f"no metric's name ends in _loss: {', '.join(metrics)}"
     for name, value in metrics.items():
         assert np.shape(value) == (), f"metric {name} has shape {np.shape(value)}, not one number"
@@ -232,15 +209,6 @@ def _check_actions(agent: Any, obs_dim: int, action_dim: int, seed: int) -> None
         score = scores(agent, obs, np.clip(agent.act(obs, key), -0.99, 0.99), likelihood, chunk=16)
         assert score.shape == (16,), f"score has shape {score.shape} for 16 rows"
         assert np.isfinite(score).all(), f"score ({likelihood}) is not finite for the agent's own actions"
-
-
-def _check_file(agent: Any, kind: Any) -> None:
-    from arb.agents import load, save
-
-    with tempfile.TemporaryDirectory() as folder:
-        save(agent, Path(folder, "agent"))
-        loaded = load(Path(folder, "agent"), agent.config, kind=kind)
-    _check_same(agent, loaded, "an agent loaded from a file is not the one that was saved")
 
 
 def _check_same(agent: Any, other: Any, problem: str) -> None:
