@@ -15,7 +15,7 @@ class DataError(ValueError):
     """Data that cannot be used: the message says what is wrong, where, and what to do."""
 
 
-def refuse_non_finite(name: str, column: Array, first_row: int = 0) -> None:
+def check_finite(name: str, column: Array, first_row: int = 0) -> None:
     """Raise a `DataError` that names the first row in which a float column is nan or infinite."""
     if column.dtype.kind not in "fc" or np.isfinite(column).all():
         return
@@ -26,7 +26,7 @@ def refuse_non_finite(name: str, column: Array, first_row: int = 0) -> None:
     )
 
 
-def refuse_out_of_bounds(name: str, action: Array, low: Array, high: Array) -> None:
+def check_bounds(name: str, action: Array, low: Array, high: Array) -> None:
     """Raise a `DataError` that names the first row whose action leaves its bounds."""
     outside = (action < low) | (action > high)
     if not np.count_nonzero(outside):
@@ -38,32 +38,32 @@ def refuse_out_of_bounds(name: str, action: Array, low: Array, high: Array) -> N
     )
 
 
-def refuse_unknown_choices(settings: Any) -> None:
+def check_choices(settings: Any) -> None:
     """Raise a `DataError` for a field of a dataclass that must be one of a few words (`Literal`) and is not."""
     for name, hint in get_type_hints(type(settings)).items():
         parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
         words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
         value = getattr(settings, name)
         if words and not (value is None and types.NoneType in parts):
-            refuse_unknown_word(f"{name} of {type(settings).__name__}", value, words)
+            check_choice(f"{name} of {type(settings).__name__}", value, words)
 
 
-def refuse_unknown_word(name: str, word: Any, known: Iterable[str]) -> None:
+def check_choice(name: str, word: Any, known: Iterable[str]) -> None:
     """Raise a `DataError` unless the word is one of those known.
 
-    >>> refuse_unknown_word("likelihood", "densty", ("standard", "density"))
+    >>> check_choice("likelihood", "densty", ("standard", "density"))
     Traceback (most recent call last):
     arb.errors.DataError: likelihood must be 'standard' or 'density', not 'densty' (did you mean 'density'?)
     """
     known = list(known)
     if word not in known:
-        raise DataError(f"{name} must be {' or '.join(map(repr, known))}, not {word!r}{near(word, known)}")
+        raise DataError(f"{name} must be {' or '.join(map(repr, known))}, not {word!r}{suggest(word, known)}")
 
 
-def near(name: Any, known: Iterable[str], most: int = 1) -> str:
+def suggest(name: Any, known: Iterable[str], most: int = 1) -> str:
     """A question to append to an error: the nearest of the known names, if one is near; case does not matter.
 
-    >>> near("ARB", ["naive", "arb"])
+    >>> suggest("ARB", ["naive", "arb"])
     " (did you mean 'arb'?)"
     """
     spelt = {word.lower(): word for word in known}
@@ -73,3 +73,7 @@ def near(name: Any, known: Iterable[str], most: int = 1) -> str:
 
 def _shown(value: Any) -> str:
     return np.array2string(np.asarray(value), precision=4, threshold=8, separator=", ")
+
+
+near, refuse_non_finite, refuse_out_of_bounds = suggest, check_finite, check_bounds  # until all rooms have moved
+refuse_unknown_choices, refuse_unknown_word = check_choices, check_choice

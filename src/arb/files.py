@@ -1,4 +1,4 @@
-"""The one door to the disk: files appear whole or not at all, and nothing that is read is executed.
+"""Reading and writing files: a file appears whole or not at all, and nothing that is read is executed.
 
 Every file is written under a temporary name and renamed. Arrays are stored without pickle, everything else as JSON.
 """
@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,46 +27,46 @@ _LARGEST_JSON = 1 << 26
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`, moved there at the end of the block, removed if the block fails.
 
     The content is on disk before the name is, so that not even a power cut leaves half a file under it. Folders above
-    are made where they are missing; the temporary name ends like the real one, for writers that go by the ending.
+    are made where they are missing; the temporary name ends like the real one, for writers that go by the suffix.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}-{secrets.token_hex(4)}.part{path.suffix}")
     try:
         yield temporary
-        to_disk(temporary)
+        fsync(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def refuse_file(folder: Path) -> None:
-    """Refuse a place for a folder where there is a file, or that lies below one."""
+def check_folder(folder: Path) -> None:
+    """Raise a `DataError` if a place for a folder is a file, or lies below one."""
     there = next((path for path in (folder, *folder.parents) if path.exists()), None)
     if there is not None and not there.is_dir():
         raise DataError(f"{there} is a file, not a folder: choose another with --out")
 
 
-def refuse_read_only(path: Path) -> None:
-    """Refuse a file that could not be written, before the work that it is to hold."""
+def check_writable(path: Path) -> None:
+    """Raise a `DataError` for a file that cannot be written, before the work that it is to hold."""
     there = next((place for place in path.absolute().parents if place.exists()), Path("/"))
     if not os.access(there, os.W_OK):
         raise DataError(f"{path} cannot be written: {there} is read-only; choose another place")
 
 
 def write_text(path: Path, text: str) -> None:
-    """A small text file, whole or not at all."""
-    with whole(path) as unfinished:
+    """Write a small text file, replacing it at once."""
+    with atomic_write(path) as unfinished:
         unfinished.write_text(text)
 
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file; what cannot be read as one is a `DataError`."""
     try:
-        refuse_special(path)
+        check_regular_file(path)
         if path.stat().st_size > _LARGEST_JSON:
             raise DataError(f"{path} is larger than any file of this kind: it is damaged, or not one")
         return json.loads(path.read_text(encoding="utf-8"))
@@ -75,8 +76,8 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path} is damaged, or not JSON ({problem})") from None
 
 
-def refuse_special(path: Path) -> None:
-    """Refuse a pipe, a socket or a device, which could be read for ever."""
+def check_regular_file(path: Path) -> None:
+    """Raise a `DataError` for a pipe, a socket or a device, which could be read for ever."""
     if path.exists() and not path.is_file():
         raise DataError(f"{path} is not a regular file")
 
@@ -102,8 +103,8 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def to_disk(path: Path) -> None:
-    """Wait until a file or folder has left the system's memory for the disk."""
+def fsync(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -112,12 +113,12 @@ def to_disk(path: Path) -> None:
 
 
 def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Arrays by name; one that would need a pickle is refused."""
+    """Write arrays by name; one that would need a pickle is refused."""
     columns: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
     for name, column in columns.items():
         if column.dtype.hasobject:
             raise TypeError(f"{path}: {name} holds Python objects, not numbers")
-    with whole(path) as temporary, temporary.open("wb") as file:
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **columns)
 
 
@@ -169,7 +170,7 @@ def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
 class GrowingTable:
     """A CSV file with one header, appended to row by row; every row is on disk when `add` returns.
 
-    A resumed run cuts it back to where its checkpoint was.
+    A resumed run truncates it to where its checkpoint was.
     """
 
     def __init__(self, path: Path):
@@ -198,7 +199,7 @@ class GrowingTable:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Their names; none before the first row."""
+        """The names of the columns; none before the first row."""
         return tuple(self._columns)
 
     @property
@@ -206,7 +207,7 @@ class GrowingTable:
         """Bytes written so far."""
         return self.path.stat().st_size if self.path.exists() else 0
 
-    def cut(self, size: int) -> None:
+    def truncate(self, size: int) -> None:
         """Forget what was written after the first `size` bytes."""
         if size == 0:
             self.path.unlink(missing_ok=True)
@@ -218,7 +219,7 @@ class GrowingTable:
         """Every row as text by column, after a name for its place; a row that was cut off is refused."""
         if not self.path.exists():
             return
-        refuse_special(self.path)
+        check_regular_file(self.path)
         try:
             with self.path.open(newline="", encoding="utf-8") as file:
                 reader = csv.DictReader(file, restkey="?", strict=True)
@@ -233,3 +234,7 @@ class GrowingTable:
 
 def _shown(value: Any) -> Any:
     return repr(float(value)) if isinstance(value, float) else value
+
+
+whole, to_disk, refuse_file = atomic_write, fsync, check_folder  # until all rooms have moved
+refuse_read_only, refuse_special = check_writable, check_regular_file

@@ -156,8 +156,8 @@ def test_a_table_keeps_its_columns_and_is_cut_back(tmp_path):
     with pytest.raises(ValueError, match="has no column c"):
         table.add({"a": 1, "c": 2})
     assert [row for _, row in GrowingTable(table.path).rows()][2] == {"a": "3", "b": ""}
-    GrowingTable(table.path).cut(size)
+    GrowingTable(table.path).truncate(size)
     assert table.path.read_text() == "a,b\n1,0.1\n"
-    table.cut(0)
+    table.truncate(0)
     table.add({"z": 1})
     assert table.path.read_text() == "z\n1\n"

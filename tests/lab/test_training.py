@@ -228,9 +228,7 @@ def test_folders_appear_whole_and_are_checked(tmp_path, monkeypatch):
         write_whole(tmp_path / "x", broken)
     assert list(tmp_path.iterdir()) == []
     on_disk = []
-    monkeypatch.setattr(
-        "arb.lab.checkpoint.to_disk", lambda path: on_disk.append((path.name, (tmp_path / "x").exists()))
-    )
+    monkeypatch.setattr("arb.lab.checkpoint.fsync", lambda path: on_disk.append((path.name, (tmp_path / "x").exists())))
     write_whole(tmp_path / "x", lambda folder: (folder / "agent.safetensors").write_text("whole"))
     assert intact(tmp_path / "x")
     *before, parent = on_disk  # the content is on disk before it has its name, and then the name

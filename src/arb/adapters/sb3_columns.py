@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from arb.errors import DataError, refuse_out_of_bounds
+from arb.errors import DataError, check_bounds
 from arb.replay.dataset import Array, Leaves, Recorded, unwrapped
 from arb.replay.episodes import Trajectories
 from arb.replay.index import Ints
@@ -67,7 +67,7 @@ def refuse_misfit(buffer: Any, data: Recorded) -> None:
         if not np.can_cast(column.dtype, ours.dtype, "same_kind"):
             raise DataError(f"the dataset holds {column.dtype} where the environment has {ours.dtype}: convert it")
     low, high = (space.low, space.high) if hasattr(space, "low") else (space.start, space.start + space.n - 1)
-    refuse_out_of_bounds("dataset['actions']", data.action.reshape(len(data), *space.shape), low, high)
+    check_bounds("dataset['actions']", data.action.reshape(len(data), *space.shape), low, high)
 
 
 def write(buffer: Any, past: Trajectories, places: Ints) -> None:

@@ -30,7 +30,7 @@ from arb.agents.nets import (
 )
 from arb.agents.policies import TanhGaussian
 from arb.agents.sac import improve, tune
-from arb.errors import DataError, refuse_unknown_choices
+from arb.errors import DataError, check_choices
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class CalQLConfig:
     """Of the matrix products between hidden layers: float32, or bfloat16 summed in float32."""
 
     def __post_init__(self) -> None:
-        refuse_unknown_choices(self)
+        check_choices(self)
 
 
 # Losses --------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from jax import Array
 from arb.agents.agent import Agent, Metrics, Transitions, constant, pytree
 from arb.agents.nets import MLP, AdamState, Precision, Twin, adam, copied, cosine, descend, follow, with_precision
 from arb.agents.policies import Categorical, Gaussian
-from arb.errors import refuse_unknown_choices
+from arb.errors import check_choices
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ class IQLConfig:
     """Of the matrix products between hidden layers: float32, or bfloat16 summed in float32."""
 
     def __post_init__(self) -> None:
-        refuse_unknown_choices(self)
+        check_choices(self)
 
 
 # Losses --------------------------------------------------------------------------------------------------------------

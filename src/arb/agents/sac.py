@@ -16,7 +16,7 @@ from arb.agents.agent import Agent, Draws, Metrics, Transitions, constant, pytre
 from arb.agents.iql import td_target, twin_loss
 from arb.agents.nets import AdamState, Precision, Twin, adam, copied, descend, fan_in_uniform, follow, with_precision
 from arb.agents.policies import TanhGaussian
-from arb.errors import refuse_unknown_choices
+from arb.errors import check_choices
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ class SACConfig:
     """Of the matrix products between hidden layers: float32, or bfloat16 summed in float32."""
 
     def __post_init__(self) -> None:
-        refuse_unknown_choices(self)
+        check_choices(self)
 
 
 # Losses --------------------------------------------------------------------------------------------------------------

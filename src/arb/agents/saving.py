@@ -17,7 +17,7 @@ from safetensors.numpy import save as to_bytes
 
 from arb.agents.nets import named_arrays, with_arrays
 from arb.errors import DataError
-from arb.files import whole
+from arb.files import atomic_write
 from arb.lab.algorithms import AGENTS, agent_class
 
 BUILT_IN = {row.where.rpartition(":")[2]: name for name, row in AGENTS.items()}
@@ -35,7 +35,7 @@ def save(agent: Any, path: str | Path) -> None:
         "online": agent.online,
         "config": asdict(agent.config),
     }
-    with whole(Path(path)) as unfinished:  # written by Python, so that a full disk is an OSError
+    with atomic_write(Path(path)) as unfinished:  # written by Python, so that a full disk is an OSError
         unfinished.write_bytes(to_bytes(named_arrays(agent), metadata={"arb": json.dumps(about)}))
 
 

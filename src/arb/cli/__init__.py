@@ -12,7 +12,7 @@ import os
 import sys
 from typing import NamedTuple
 
-from arb.errors import DataError, near
+from arb.errors import DataError, suggest
 
 
 class Command(NamedTuple):
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(__version__)
         return 0
     if name not in COMMANDS:
-        hint = near(name, COMMANDS) or "; `arb --help` lists the commands"
+        hint = suggest(name, COMMANDS) or "; `arb --help` lists the commands"
         print(f"arb: there is no command {name!r}{hint}", file=sys.stderr)
         return 2
     return _run(name, rest)

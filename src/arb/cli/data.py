@@ -8,7 +8,7 @@ from pathlib import Path
 
 from arb.data.tasks import FAMILIES, PAPER, SUITE, TASKS, Task, find_task
 from arb.errors import DataError
-from arb.files import refuse_read_only
+from arb.files import check_writable
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -118,7 +118,7 @@ def _ladder(arguments: argparse.Namespace) -> int:
 def _collect(arguments: argparse.Namespace) -> int:
     from arb.suite.collect import Request, collect
 
-    refuse_read_only(arguments.out)
+    check_writable(arguments.out)
     folder = arguments.folder or arguments.out.with_suffix(".sac")
     request = Request(
         arguments.env,

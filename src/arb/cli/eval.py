@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from arb.data.tasks import Reference, family_of, normalised
 from arb.errors import DataError
-from arb.files import whole
+from arb.files import atomic_write
 from arb.lab.runfolder import POLICIES, Description, RunFolder, evaluated
 from arb.policies import Policy, load_policy
 from arb.progress import count
@@ -168,7 +168,7 @@ def video(env: str, act: Callable[[Any], Any], seed: int, path: Path) -> tuple[f
         rewards.extend(step.reward for step in episode(world, act_and_draw, seed))
         frames.append(_frame(env, world))
     content = imageio.imwrite("<bytes>", np.stack(frames), extension=".gif", duration=delay, loop=0)
-    with whole(path) as unfinished:
+    with atomic_write(path) as unfinished:
         unfinished.write_bytes(content)
     return float(np.sum(rewards)), len(rewards)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from arb.data.tasks import FIRST
 from arb.errors import DataError
-from arb.files import refuse_file
+from arb.files import check_folder
 from arb.lab.runfolder import RunFolder
 from arb.lab.stopping import Interrupted, stoppable
 
@@ -126,7 +126,7 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
     folder = options.out or default_folder(config, options.preset)
     if options.source and not options.source.is_dir():
         raise DataError(f"--from {options.source}: there is no such folder")
-    refuse_file(folder)
+    check_folder(folder)
     refuse_other_config(folder, config)
     if finished(folder, config):
         result = run(config, folder)

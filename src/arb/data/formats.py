@@ -24,8 +24,8 @@ from typing import Any, cast
 import numpy as np
 
 from arb.data.episodes import STATE, DataWarning, make_dataset
-from arb.errors import DataError, near
-from arb.files import whole, write_npz
+from arb.errors import DataError, suggest
+from arb.files import atomic_write, write_npz
 from arb.replay.dataset import OPTIONAL, REQUIRED, TIMEOUTS, Array, Dataset, single_precision
 
 Source = str | os.PathLike[str]
@@ -167,7 +167,7 @@ def parse_columns(text: str) -> dict[str, tuple[str, ...]]:
     for entry in filter(None, text.split(",")):
         name, equals, sources = (part.strip() for part in entry.partition("="))
         if name not in KNOWN:
-            raise DataError(f"--columns {entry}: {name!r} is not one of {', '.join(KNOWN)}{near(name, KNOWN)}")
+            raise DataError(f"--columns {entry}: {name!r} is not one of {', '.join(KNOWN)}{suggest(name, KNOWN)}")
         if not equals or not all(sources.split("+")):
             raise DataError(f"--columns {entry}: write {name}=NAME, or {name}=NAME+NAME to join several")
         found[name] = tuple(source.strip() for source in sources.split("+"))
@@ -198,7 +198,7 @@ def _read_flat(listing: Listing, mapping: Mapping[str, tuple[str, ...]]) -> dict
     named = [source for names in mapping.values() for source in names if not _is_number(source)]
     for source in named:
         if not parts(source):
-            raise DataError(f"{listing.path}: there is no {source!r}{near(source, arrays)}; {_contents(listing)}")
+            raise DataError(f"{listing.path}: there is no {source!r}{suggest(source, arrays)}; {_contents(listing)}")
     _check_missing(listing, sources)
     chosen = {one for names in sources.values() for source in names for one in parts(source).values()}
     rows = next((listing.get(one).shape[:1] for one in sorted(chosen) if hasattr(listing.get(one), "shape")), ())
@@ -670,7 +670,7 @@ def write_dataset(path: Path, dataset: Dataset, compression: int = 4) -> None:
         for name, column in columns.items():
             file.create_dataset(name, data=column, compression="gzip", compression_opts=compression, shuffle=True)
         file.attrs.update(attributes)
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(made.getbuffer())
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from arb.data.columns import flat_columns
 from arb.data.contents import MOST_ENTRIES, MOST_TEXT, Contents, Leaf, first_line, size_of
 from arb.errors import DataError
-from arb.files import whole
+from arb.files import atomic_write
 
 DEEPEST = 8
 MOST_CHUNKS = 1_000_000
@@ -128,5 +128,5 @@ def write_hdf5(path: Path, columns: Mapping[str, Any], attributes: Mapping[str, 
             file.create_dataset(name, data=column, compression="gzip", compression_opts=effort, shuffle=True)
         for name, value in attributes.items():
             file.attrs[name] = value
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(made.getbuffer())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from arb.data.contents import Array, Contents
-from arb.errors import DataError, near
+from arb.errors import DataError, suggest
 from arb.replay.dataset import OPTIONAL, REQUIRED
 
 KNOWN = (*REQUIRED, *OPTIONAL)
@@ -53,7 +53,7 @@ def parse_columns(text: str) -> Mapped:
     for entry in filter(None, text.split(",")):
         name, equals, sources = (part.strip() for part in entry.partition("="))
         if name not in KNOWN:
-            raise DataError(f"--columns {entry}: {name!r} is not one of {', '.join(KNOWN)}{near(name, KNOWN)}")
+            raise DataError(f"--columns {entry}: {name!r} is not one of {', '.join(KNOWN)}{suggest(name, KNOWN)}")
         if not equals or not all(sources.split("+")):
             raise DataError(f"--columns {entry}: write {name}=NAME, or {name}=NAME+NAME to join several")
         found[name] = tuple(source.strip() for source in sources.split("+"))
@@ -78,7 +78,8 @@ def _flat(contents: Contents, mapped: Mapped) -> dict[str, Any]:
     sources = {source for names in mapped.values() for source in names if not _number(source)}
     for source in sorted(sources):
         if not _holds(contents, source):
-            raise DataError(f"{contents.path}: there is no {source!r}{near(source, contents.leaves)}; {_has(contents)}")
+            near = suggest(source, contents.leaves)
+            raise DataError(f"{contents.path}: there is no {source!r}{near}; {_has(contents)}")
     refuse_missing(contents.path, [*wanted, *mapped], contents)
     leaves = {leaf for source in sources for leaf in _below(contents.leaves, source) or (source,)}
     arrays = contents.read(sorted({name for names in wanted.values() for name in names} | leaves | {*state, *masks}))

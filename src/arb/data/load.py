@@ -18,7 +18,7 @@ from arb.data.fetch import bundled, bundled_names, fetched
 from arb.data.formats import read_columns
 from arb.data.layouts import raw_columns
 from arb.data.tasks import SUITE, TASKS
-from arb.errors import DataError, near
+from arb.errors import DataError, suggest
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
@@ -163,7 +163,7 @@ def locate(source: str, make: bool = True) -> tuple[str, str]:
         return "lerobot", source
     known = [*TASKS, *SUITE, *(f"bundled:{name}" for name in bundled_names())]
     kinds = f": give a task, suite:NAME, a file ({', '.join(FORMATS)}), a LeRobot folder, minari:NAME or bundled:NAME"
-    raise DataError(f"{source!r} is not a dataset{near(source, known, 3) or kinds}")
+    raise DataError(f"{source!r} is not a dataset{suggest(source, known, 3) or kinds}")
 
 
 def is_source(text: str) -> bool:

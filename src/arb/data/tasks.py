@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arb.errors import DataError, near
+from arb.errors import DataError, suggest
 
 HOST = "http://rail.eecs.berkeley.edu/datasets/offline_rl"
 MIRROR = "https://huggingface.co/datasets/imone/D4RL/resolve/main"
@@ -200,7 +200,7 @@ def find_task(name: str) -> Task:
     name = name.removeprefix("d4rl:")
     if name in TASKS:
         return TASKS[name]
-    raise DataError(f"no task is called {name!r}{near(name, TASKS, 3) or '; `arb data list` lists them'}")
+    raise DataError(f"no task is called {name!r}{suggest(name, TASKS, 3) or '; `arb data list` lists them'}")
 
 
 def task_of(source: str) -> Task | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, NamedTuple, get_type_hints
 
 from arb.data.tasks import Family
-from arb.errors import DataError, near
+from arb.errors import DataError, suggest
 from arb.lab.plugins import is_plug_in, label_of, plug_in
 
 
@@ -119,7 +119,7 @@ def agent_row(name: str) -> AgentRow:
     if is_plug_in(name):
         return AgentRow(label_of(name), name)
     if name not in AGENTS:
-        raise DataError(f"there is no agent {name!r}{near(name, AGENTS)}; there are {', '.join(AGENTS)}")
+        raise DataError(f"there is no agent {name!r}{suggest(name, AGENTS)}; there are {', '.join(AGENTS)}")
     return AGENTS[name]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from arb.agents.saving import load as load_agent
 from arb.agents.saving import save as save_agent
 from arb.errors import DataError
-from arb.files import GrowingTable, read_json, sha256_of, to_disk
+from arb.files import GrowingTable, fsync, read_json, sha256_of
 from arb.lab.algorithms import agent_class
 from arb.lab.config import deciding_leaves
 from arb.lab.machine import Logbook
@@ -38,13 +38,13 @@ def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
         sums = {path.name: sha256_of(path) for path in sorted(unfinished.iterdir())}
         (unfinished / _SUMS).write_text(json.dumps(sums))
         for path in unfinished.iterdir():
-            to_disk(path)
-        to_disk(unfinished)
+            fsync(path)
+        fsync(unfinished)
         shutil.rmtree(folder, ignore_errors=True)
         unfinished.replace(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    to_disk(folder.parent)
+    fsync(folder.parent)
 
 
 def intact(folder: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from arb.data import attributes_of
 from arb.data.tasks import FIRST, family_of, task_of
-from arb.errors import DataError, near
+from arb.errors import DataError, suggest
 from arb.lab.algorithms import DEFAULT_AGENT, agent_settings, tuned
 from arb.lab.plugins import is_plug_in
 from arb.lab.settings import read_value
@@ -134,7 +134,7 @@ def configure(
         overrides: values by leaf, such as `"schedule.online"` or `"settings.expectile"`.
     """
     if preset not in PRESETS:
-        raise DataError(f"there is no preset {preset!r}{near(preset, PRESETS)}; there are {', '.join(PRESETS)}")
+        raise DataError(f"there is no preset {preset!r}{suggest(preset, PRESETS)}; there are {', '.join(PRESETS)}")
     schedule, evaluation, hidden = PRESETS[preset]
     family = family_of(task, env or _recorded_env(task))
     row = strategy_row(strategy)
@@ -207,7 +207,7 @@ def _hint(name: str, path: str, here: set[str], config: Config) -> str:
             return f" (did you mean {' or '.join(full)}?)"
     elif word in here:
         return f" (did you mean '{path}.{word}'?)"
-    return f"{near(name, here)}; here are {', '.join(sorted(here))}"
+    return f"{suggest(name, here)}; here are {', '.join(sorted(here))}"
 
 
 def _is_plugged_in(leaf: str, config: Config) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from arb.data.load import locate
 from arb.data.tasks import task_of
 from arb.errors import DataError
-from arb.files import read_json, refuse_file, write_text
+from arb.files import check_folder, read_json, write_text
 from arb.lab.checkpoint import SHARED
 from arb.lab.config import RETIRED, Config, configure, flat
 from arb.lab.folder import finished, refuse_other_config, refuse_other_data
@@ -33,7 +33,7 @@ def placed(out: Path, cells: Iterable[Cell]) -> list[Cell]:
     A run that the plan knows keeps its folder, whatever today's grid would call it. Where the plan has given a name to
     another run, the name with all given settings is taken. A folder that holds something else is refused.
     """
-    refuse_file(out)
+    check_folder(out)
     cells = list(cells)
     asked_for = {(cell.config.agent, cell.config.replay.strategy) for cell in cells}
     planned = {folder: _of_today(config, asked_for) for folder, config in _planned(out).items()}

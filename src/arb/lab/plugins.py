@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from arb.errors import DataError, near
+from arb.errors import DataError, suggest
 
 
 def is_plug_in(name: str) -> bool:
@@ -43,5 +43,5 @@ def plug_in(name: str) -> Any:
         raise DataError(f"{name}: importing {module!r} failed ({type(problem).__name__}: {problem})") from problem
     if not hasattr(found, attribute):
         names = [word for word in vars(found) if not word.startswith("_")]
-        raise DataError(f"{name}: {module!r} has no {attribute!r}{near(attribute, names)}")
+        raise DataError(f"{name}: {module!r} has no {attribute!r}{suggest(attribute, names)}")
     return getattr(found, attribute)

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from arb.files import sha256_of, whole
+from arb.files import atomic_write, sha256_of
 from arb.lab.child import Answer, Order
 from arb.lab.machine import cores
 from arb.lab.pool import Worker
@@ -130,7 +130,7 @@ def _data_here(parcel: Parcel) -> str | None:
         if parcel.data_packed:
             unpack(content, copy)
         else:
-            with whole(copy) as temporary:
+            with atomic_write(copy) as temporary:
                 temporary.write_bytes(content)
     return str(copy)
 

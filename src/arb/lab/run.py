@@ -11,7 +11,7 @@ from pathlib import Path
 
 from arb.data import fingerprint, read
 from arb.errors import DataError
-from arb.files import locked, refuse_file, write_text
+from arb.files import check_folder, locked, write_text
 from arb.lab.checkpoint import SHARED, Pretrained
 from arb.lab.config import Config
 from arb.lab.folder import finished, refuse_other_data, write_config
@@ -52,7 +52,7 @@ def run(
         stop: asked after every chunk whether to save and stop; by default whether SIGINT or SIGTERM came.
     """
     place = RunFolder(folder)
-    refuse_file(place.path)
+    check_folder(place.path)
     if finished(place.path, config):
         _refuse_changed_data(place.path, config, problem)
         return place.result()

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from functools import cache
 from typing import Any, Literal, get_type_hints
 
-from arb.errors import DataError, near
+from arb.errors import DataError, suggest
 from arb.lab.plugins import is_plug_in, label_of, plug_in
 from arb.replay.arb import ARB, EFFECTIVE, Level
 from arb.replay.dataset import keep_best
@@ -213,7 +213,7 @@ def strategy_row(name: str) -> Strategy:
     if is_plug_in(name):
         return _plugged_in(name)
     if name not in STRATEGIES:
-        raise DataError(f"there is no strategy {name!r}{near(name, STRATEGIES)}; there are {', '.join(STRATEGIES)}")
+        raise DataError(f"there is no strategy {name!r}{suggest(name, STRATEGIES)}; there are {', '.join(STRATEGIES)}")
     return STRATEGIES[name]
 
 

@@ -182,7 +182,7 @@ class Training:
     # ---- starting and resuming -----------------------------------------------------------------------------------
     def _started(self) -> Standing:
         for table in self.tables.values():
-            table.cut(0)
+            table.truncate(0)
         agent = self.pretrained.find(self.tables, [f"replay.{name}" for name in self.figures], self.log)
         if agent is not None:
             return self._online(agent)
@@ -234,7 +234,7 @@ class Training:
         if state.collector is not None:
             state.collector.restore(saved["collector"])
         for name, table in self.tables.items():
-            table.cut(saved["tables"][name])
+            table.truncate(saved["tables"][name])
         if (path / self._best.name).exists():
             shutil.copyfile(path / self._best.name, self._best)
         return state

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arb.data.tasks import PAPER, SUITE
-from arb.errors import DataError, near
+from arb.errors import DataError, suggest
 from arb.lab.strategies import PAPER as ALL
 
 if TYPE_CHECKING:  # importing JAX takes a second, which `arb reproduce --help` need not wait for
@@ -77,7 +77,7 @@ def cells_of(name: str, preset: str, data: str) -> list[Cell]:
 
     for kind, value, known in (("experiment", name, EXPERIMENTS), ("preset", preset, SEEDS), ("data", data, DATA)):
         if value not in known:
-            raise DataError(f"there is no {kind} {value!r}{near(value, known)}; there are {', '.join(known)}")
+            raise DataError(f"there is no {kind} {value!r}{suggest(value, known)}; there are {', '.join(known)}")
     experiment = EXPERIMENTS[name]
     tasks = experiment.tasks_to_try if preset == "smoke" and experiment.tasks_to_try else experiment.tasks
     return grid(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arb.errors import DataError, near
+from arb.errors import DataError, suggest
 from arb.paper.ablations import clip, online_ratio, temperature, trajectory
 from arb.paper.tables import detailed_table, summary_table
 from arb.report.cells import Results, gather
@@ -48,7 +48,7 @@ def render(name: str, paths: Sequence[Path], out: Path) -> str:
         The table for a terminal.
     """
     if name not in PAPER:
-        raise DataError(f"the paper has no {name!r} here{near(name, PAPER)}; there are {', '.join(PAPER)}")
+        raise DataError(f"the paper has no {name!r} here{suggest(name, PAPER)}; there are {', '.join(PAPER)}")
     runs = read_runs(paths)
     table, figure = PAPER[name](gather(runs))
     content = {path: text.encode() for path, text in table.files().items()}

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.errors import DataError, refuse_unknown_word
+from arb.errors import DataError, check_choice
 from arb.replay.alias import AliasTable
 from arb.replay.index import Ints, Members, State
 from arb.replay.onpolicyness import group_mean, log_onpolicyness
@@ -64,7 +64,7 @@ class ARB(Sampler):
         clip: tuple[float, float] = (-12.0, 7.0),
         level: Level = "trajectory",
     ):
-        refuse_unknown_word("level", level, ("trajectory", "transition"))
+        check_choice("level", level, ("trajectory", "transition"))
         if not clip[0] < clip[1]:
             raise DataError(f"the lower clip bound must lie below the upper one, got {clip}")
         temperature = "auto" if temperature is None else temperature

@@ -27,7 +27,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.errors import DataError, refuse_non_finite, refuse_unknown_word
+from arb.errors import DataError, check_choice, check_finite
 from arb.files import write_npz
 
 Array = NDArray[Any]
@@ -345,7 +345,7 @@ class Dataset:
                 raise DataError(f"{path} is not a saved dataset, or is damaged: {error}") from None
         for name, column in dataset._columns().items():
             if not name.startswith("extras/"):
-                refuse_non_finite(f"{path}: {name}", column)
+                check_finite(f"{path}: {name}", column)
         return dataset
 
     def _columns(self) -> dict[str, Array]:
@@ -390,7 +390,7 @@ def _from_flat(columns: Mapping[str, Array], lengths: NDArray[np.int64], provena
 def as_dataset(data: "Dataset | Mapping[str, Any]", boundaries: Boundaries = "resets") -> Dataset:
     """A dataset as it is, a dict of columns as one; `"terminals"` splits both at every terminal."""
     if isinstance(data, Dataset):
-        refuse_unknown_word("boundaries", boundaries, ("resets", "terminals"))
+        check_choice("boundaries", boundaries, ("resets", "terminals"))
         return data.split_at_terminals() if boundaries == "terminals" else data
     return Dataset.from_dict(data, boundaries=boundaries)
 
@@ -480,7 +480,7 @@ def check_columns(columns: Mapping[str, Any]) -> Columns:
             raise DataError("dataset['next_observations'] must have the keys and shapes of dataset['observations']")
         next_obs = {key: cast_like(_key("next_obs", key), value, obs[key]) for key, value in after.items()}
     action = single_precision(column("actions"))
-    refuse_non_finite("dataset['actions']", action)
+    check_finite("dataset['actions']", action)
     terminated = flags("dataset['terminals']", column("terminals"), "row")
     return Columns(
         obs=obs,
@@ -563,7 +563,7 @@ def _column(name: str, key: str, values: Any) -> Array:
     if column.ndim == 0 or column.dtype == object:
         raise DataError(f"dataset['{_named(name, key)}'] must be an array with one row per step")
     column = single_precision(column)
-    refuse_non_finite(f"dataset['{_named(name, key)}']", column)
+    check_finite(f"dataset['{_named(name, key)}']", column)
     return column
 
 
@@ -583,7 +583,7 @@ def _rewards(column: Array) -> NDArray[np.float32]:
         raise DataError(f"dataset['rewards'] must be numbers, got dtype {column.dtype}")
     with np.errstate(over="ignore"):
         column = column.astype(np.float32, copy=False)
-    refuse_non_finite("dataset['rewards']", column)
+    check_finite("dataset['rewards']", column)
     return column
 
 
@@ -638,7 +638,7 @@ def differs(a: Leaves, b: Leaves, tolerance: float = DISCONTINUITY) -> Bools:
 
 def episode_ends(data: Columns, boundaries: Boundaries = "resets") -> Bools:
     """Per row, whether it is the last of its episode."""
-    refuse_unknown_word("boundaries", boundaries, ("resets", "terminals"))
+    check_choice("boundaries", boundaries, ("resets", "terminals"))
     ends = discontinuities(data)
     ends[-1] = True
     if data.episode is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from arb.errors import DataError, refuse_out_of_bounds
+from arb.errors import DataError, check_bounds
 from arb.replay.dataset import Array, Leaves, differs, return_to_go, single_precision
 from arb.replay.index import State
 from arb.replay.rows import Rows
@@ -63,10 +63,10 @@ class Intake:
         """Offline rows that were loaded."""
         self._warned: set[str] = set()
 
-    def refuse_out_of_bounds(self, name: str, action: Array) -> None:
+    def check_bounds(self, name: str, action: Array) -> None:
         """Refuse actions outside the bounds."""
         if self.bounds is not None:
-            refuse_out_of_bounds(name, action, *self.bounds)
+            check_bounds(name, action, *self.bounds)
 
     def add_one(
         self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any, truncated: Any, env: int

@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arb.errors import DataError, refuse_unknown_word
+from arb.errors import DataError, check_choice
 from arb.replay.dataset import Array, Obs
 
 Likelihood = Literal["standard", "density"]
@@ -179,7 +179,7 @@ def categorical_score(policy: Callable[[Any], Any], likelihood: Likelihood = "st
 
 def is_standard(likelihood: str) -> bool:
     """Whether it is the standard reading; any word but the two is refused."""
-    refuse_unknown_word("likelihood", likelihood, get_args(Likelihood))
+    check_choice("likelihood", likelihood, get_args(Likelihood))
     return likelihood == "standard"
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arb.errors import DataError, refuse_non_finite, refuse_unknown_word
+from arb.errors import DataError, check_choice, check_finite
 from arb.replay.dataset import Array, Leaves, Obs, flags, leaves, one_per_row, single_precision
 
 MODES = ("next_step", "same_step", "disabled")
@@ -81,7 +81,7 @@ def _check(name: str, column: Array, n: int) -> None:
     if kind not in "biuf":
         raise DataError(f"{name} must hold numbers, got dtype {column.dtype}")
     if kind == "f" and np.count_nonzero(np.isfinite(column)) < column.size:
-        refuse_non_finite(name, column)
+        check_finite(name, column)
 
 
 def _rewards(reward: ArrayLike) -> NDArray[np.float32]:
@@ -119,7 +119,7 @@ def autoreset_mode(said: Any) -> str | None:
             )
     word = str(getattr(said, "value", said))
     word = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}.get(word, word)
-    refuse_unknown_word("autoreset", word, MODES)
+    check_choice("autoreset", word, MODES)
     return word
 
 

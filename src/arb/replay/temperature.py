@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from arb.errors import DataError, refuse_unknown_word
+from arb.errors import DataError, check_choice
 from arb.replay.onpolicyness import Floats, Ints
 
 Unit = Literal["score", "spread"]
@@ -50,7 +50,7 @@ class TemperatureRule:
     """With a number: whether λ counts log-likelihoods or their standard deviations over the rows."""
 
     def __post_init__(self) -> None:
-        refuse_unknown_word("unit", self.unit, get_args(Unit))
+        check_choice("unit", self.unit, get_args(Unit))
         if self.temperature == "auto":
             if self.effective is None or not self.effective > 0.0:
                 raise DataError(f"effective must be a share of the rows, or a number of rows, not {self.effective}")

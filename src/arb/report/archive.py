@@ -13,7 +13,7 @@ import numpy as np
 
 from arb.data.tasks import normalised
 from arb.errors import DataError
-from arb.files import refuse_file, whole
+from arb.files import atomic_write, check_folder
 from arb.report.lines import to_line
 from arb.report.record import Record
 from arb.report.runs import ARCHIVE, read_archive, read_runs
@@ -45,7 +45,7 @@ def pack(paths: Sequence[Path], out: Path) -> Packed:
         raise DataError(f"{out}: the name of an archive ends in {ARCHIVE}")
     if out.is_dir() or (out.exists() and not out.is_file()):
         raise DataError(f"{out} is not a regular file: choose another with --out")
-    refuse_file(out.parent)
+    check_folder(out.parent)
     held = read_archive(out) if out.exists() else []
     broken = [run.place for run in held if not run.config]
     if broken:
@@ -66,7 +66,7 @@ def pack(paths: Sequence[Path], out: Path) -> Packed:
     if not lines:
         raise DataError("; ".join([f"there is nothing to pack below {', '.join(map(str, paths))}", *left_out[:3]]))
     text = "".join(line + "\n" for _, line in sorted(lines.values()))
-    with whole(out) as unfinished:
+    with atomic_write(out) as unfinished:
         unfinished.write_bytes(text.encode())
     return Packed(out, len(lines), kept, tuple(left_out), len(text.encode()))
 

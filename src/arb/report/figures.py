@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from arb.files import whole
+from arb.files import atomic_write
 from arb.lab.algorithms import agent_label
 from arb.lab.strategies import STRATEGIES
 from arb.report.cells import Results, Seeds, gather
@@ -82,7 +82,7 @@ def run_picture(folder: Path, path: Path) -> None:
     title = f"{run.task}   {run.agent}   {run.strategy}   seed {run.seed}"
     with themed("light"):
         figure = scores_and_shares(results, plain(title)) if results.cells else Figure()
-    with whole(path) as unfinished, matplotlib.rc_context({"svg.hashsalt": "arb"}):
+    with atomic_write(path) as unfinished, matplotlib.rc_context({"svg.hashsalt": "arb"}):
         figure.savefig(unfinished, dpi=130)
 
 

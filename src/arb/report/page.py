@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from arb.errors import DataError
-from arb.files import refuse_file, whole
+from arb.files import atomic_write, check_folder
 from arb.progress import count
 from arb.report.cells import Results, gather
 from arb.report.comparison import Group, groups, tables
@@ -45,7 +45,7 @@ def write_report(paths: Sequence[Path], out: Path, *, title: str = "Offline-to-o
         out: the folder to write into.
         title: of the page.
     """
-    refuse_file(out)
+    check_folder(out)
     runs = read_runs(paths)
     if not runs.all:
         missing = f"there are no runs below {', '.join(map(str, paths))}: a run folder holds a config.json"
@@ -99,7 +99,7 @@ def lacking(runs: Records, most: int = 10) -> str:
 
 def write_files(out: Path, content: Mapping[str, bytes], listing: str | None = None) -> tuple[Path, ...]:
     """Write files below a folder, each under another name first; with a listing, remove what an older one names."""
-    refuse_file(out)
+    check_folder(out)
     for folder in {out, *((out / name).parent for name in content)}:
         if folder.is_symlink():
             raise DataError(f"{folder} is a symbolic link: choose another folder with --out")
@@ -110,7 +110,7 @@ def write_files(out: Path, content: Mapping[str, bytes], listing: str | None = N
     new = [out / name for name in everything if not (out / name).exists()]
     try:
         for name, data in everything.items():
-            with whole(out / name) as unfinished:
+            with atomic_write(out / name) as unfinished:
                 unfinished.write_bytes(data)
     except OSError:  # a full disk: tables without the page that explains them are of no use
         for path in new:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from arb.data.tasks import SUITE, Task
-from arb.errors import DataError, near
+from arb.errors import DataError, suggest
 from arb.files import locked
 from arb.progress import progress
 from arb.suite.ladders import MIXED, Ladder, read_ladder
@@ -62,7 +62,7 @@ def wanted(name: str, rows: int | None = None, seed: int = 0) -> Wanted:
     base, colon, size = name.removeprefix(PREFIX).partition(":")
     if PREFIX + base not in SUITE:
         known = [task.removeprefix(PREFIX) for task in SUITE]
-        raise DataError(f"the suite has no set {base!r}{near(base, known)}; it has {', '.join(known)}")
+        raise DataError(f"the suite has no set {base!r}{suggest(base, known)}; it has {', '.join(known)}")
     if colon and not size.isdecimal():
         raise DataError(f"{name}: the second colon must be followed by a number of rows, as in {PREFIX}{base}:1000000")
     rows = rows if rows is not None else int(size[:12]) if colon else ROWS

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.errors import DataError, near
+from arb.errors import DataError, suggest
 from arb.files import read_json, sha256_of, write_npz
 from arb.policies.actors import TanhGaussian
 from arb.policies.networks import MLP
@@ -92,7 +92,8 @@ def read_ladder(robot: str, folder: Path = LADDERS) -> Ladder:
     """A ladder that comes with the package: `hopper`, `walker2d`, `halfcheetah` or `ant`."""
     known = sorted(path.stem for path in folder.glob("*.npz"))
     if robot not in known:
-        raise DataError(f"there is no ladder for {robot!r}{near(robot, known)}; there are {', '.join(known) or 'none'}")
+        near = suggest(robot, known)
+        raise DataError(f"there is no ladder for {robot!r}{near}; there are {', '.join(known) or 'none'}")
     path = folder / f"{robot}.npz"
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
