@@ -163,7 +163,7 @@ class Intake:
                 return
             if n > capacity:
                 raise DataError(f"{n} steps at once do not fit a buffer with a capacity of {capacity}")
-            self.refuse_out_of_bounds("action", steps.action)
+            self.check_bounds("action", steps.action)
             obs, action, next_obs = self.storage.fitted(steps.obs, steps.action, steps.next_obs)
             self._finish_jumped(obs, steps.envs)
             if self.ended:

@@ -38,7 +38,7 @@ def load_dataset(
             f"the dataset has {rows} rows but the buffer a capacity of {capacity}: make the buffer larger "
             "(offline rows plus online steps keeps everything), or load less"
         )
-    intake.refuse_out_of_bounds("dataset['actions']", data.actions)
+    intake.check_bounds("dataset['actions']", data.actions)
     stop = data.terminals.copy()
     stop[data.ends] = True
     returns = return_to_go(data.rewards, stop, intake.gamma, failure_reward=intake.failure_reward)
