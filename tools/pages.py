@@ -1,8 +1,8 @@
 """Write the parts of the documentation that are made from the code: `python tools/pages.py`.
 
 - docs/reference/settings.md, from the table of settings;
-- the tables in docs/suite.md, from the ladders that ship with the package, and from docs/suite.csv, which
-  `python benchmarks/suite.py docs/suite.csv` writes.
+- the tables in docs/suite.md, from the ladders that ship with the package, and from src/arb/suite/datasets.csv, which
+  `python benchmarks/suite.py` writes.
 
 `python tools/results/build.py` writes the parts that come from the archives in results/. `tests/test_docs.py` compares
 what is committed with what this script gives.
@@ -140,9 +140,9 @@ def ladder_table() -> str:
     return table(head, rows)
 
 
-def set_table(text: str) -> str:
-    """docs/suite.csv as a table."""
-    head, *rows = csv.reader(io.StringIO(text))
+def dataset_table(text: str) -> str:
+    """The published table of datasets, without the versions that recorded them."""
+    head, *rows = (row[:-1] for row in csv.reader(io.StringIO(text)))
     return table(head, [[f"`{name}`", *(f"{int(x):,}" if x.isdecimal() else x for x in rest)] for name, *rest in rows])
 
 
@@ -162,7 +162,7 @@ LAST = 5
 
 
 def reference_scores() -> dict[str, dict[str, list[float]]]:
-    """By set and learner, one score per seed: the mean of the last evaluations of pre-training."""
+    """By dataset and learner, one score per seed: the mean of the last evaluations of pre-training."""
     from arb.report.runs import read_runs
 
     found: dict[str, dict[str, list[float]]] = {}
@@ -178,7 +178,7 @@ def reference_csv() -> str:
     lines = [f"{task},{learner},{seed},{score:.2f}"
              for task, learners in reference_scores().items() for learner, scores in sorted(learners.items())
              for seed, score in enumerate(scores)]  # fmt: skip
-    return "\n".join(["set,learner,seed,score", *lines]) + "\n"
+    return "\n".join(["dataset,learner,seed,score", *lines]) + "\n"
 
 
 def reference_table() -> str:
@@ -188,7 +188,7 @@ def reference_table() -> str:
     found = reference_scores()
     rows = [[f"`{task}`", *(_spread(found[task].get(learner, [])) for learner in ("behaviour cloning", "IQL"))]
             for task in SUITE if task in found]  # fmt: skip
-    return table(["set", "behaviour cloning", "IQL"], rows)
+    return table(["dataset", "behaviour cloning", "IQL"], rows)
 
 
 def _spread(scores: list[float]) -> str:
@@ -201,8 +201,10 @@ def _spread(scores: list[float]) -> str:
 
 def suite_page() -> str:
     """docs/suite.md with its tables brought up to date."""
+    from arb.suite.datasets import PUBLISHED
+
     page = filled((DOCS / "suite.md").read_text(), "ladders", ladder_table())
-    page = filled(page, "sets", set_table((DOCS / "suite.csv").read_text()))
+    page = filled(page, "datasets", dataset_table(PUBLISHED.read_text()))
     return filled(page, "scores", reference_table()) if REFERENCE.exists() else page
 
 

@@ -17,7 +17,7 @@ from arb.lab.config import configure, flat, from_flat, with_leaf
 from arb.lab.run import run
 from arb.lab.stopping import Interrupted
 from arb.policies import load_policy
-from arb.suite.collect import Request, collect
+from arb.suite.sac import Request, collect
 from tests.lab import tiny
 
 

@@ -13,23 +13,23 @@ pytest.importorskip("jax")
 from arb.agents import load as load_agent
 from arb.agents import on_host
 from arb.cli import main
-from arb.data import audit, borders, fingerprint, load, read
+from arb.data import audit
 from arb.envs.rollout import Step
 from arb.errors import DataError
-from arb.suite.collect import Request, collect
-from arb.suite.recorder import columns_of
-from arb.suite.sac import Plan, Run, train
+from arb.suite.datasets import load_dataset
+from arb.suite.recorder import as_dataset
+from arb.suite.sac import Plan, Request, Run, collect, train
 
 
-def test_steps_become_columns() -> None:
-    ends = [(False, False), (True, True), (False, True)]
+def test_steps_become_a_dataset() -> None:
+    ends = [(False, False), (True, False), (True, True)]
     steps = [Step(np.full(2, row), row, row / 2, np.full(2, row + 0.5), *end) for row, end in enumerate(ends)]
-    columns = columns_of(steps)
-    assert [columns[name].dtype for name in ("actions", "rewards", "terminals")] == [np.int64, np.float32, bool]
-    assert columns["rewards"].tolist() == [0.0, 0.5, 1.0]
-    assert columns["next_observations"].tolist() == [[0.5, 0.5], [1.5, 1.5], [2.5, 2.5]]
-    assert columns["terminals"].tolist() == [False, True, False]
-    assert columns["timeouts"].tolist() == [False, False, True]  # ended and cut off at once counts as ended
+    dataset = as_dataset(steps)
+    assert [dataset.actions.dtype, dataset.rewards.dtype] == [np.int64, np.float32]
+    assert dataset.rewards.tolist() == [0.0, 0.5, 1.0]
+    assert dataset.final_observations.tolist() == [[2.5, 2.5]]
+    assert dataset.terminals.tolist() == [False, True, True]
+    assert not dataset.timeouts.any()  # ended and cut off at once counts as ended
 
 
 def test_a_kept_policy_acts_as_the_agent_does(tmp_path: Path) -> None:
@@ -38,10 +38,10 @@ def test_a_kept_policy_acts_as_the_agent_does(tmp_path: Path) -> None:
     agent = load_agent(tmp_path / "agent-00000400.safetensors")
     assert float(agent.actor.multiplier) != 1.0
     obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    kept, actor = run.policy(400), on_host(agent.actor)
-    np.testing.assert_allclose(kept.mode(obs), actor.mode(obs), rtol=1e-5)
-    ours, theirs = (kept.sample(obs, np.random.default_rng(1)), actor.act(obs, np.random.default_rng(1)))
-    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    kept, story = run.policy("100")
+    assert story.startswith("SAC (seed 1) after 400 steps")
+    theirs = on_host(agent.actor).act(obs, np.random.default_rng(1))
+    np.testing.assert_allclose(kept(obs, np.random.default_rng(1)), theirs, rtol=1e-5)
 
 
 def plan(steps: int, seed: int = 1) -> Plan:
@@ -55,7 +55,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:
     parts = train(plan(1200), tmp_path / "parts")
     assert parts.history == whole.history
     assert [step for step, _ in whole.history] == [400, 800, 1200]
-    assert fingerprint(parts.replay(1200)) == fingerprint(whole.replay(1200))
+    assert parts.replay(1200).fingerprint == whole.replay(1200).fingerprint
     with pytest.raises(DataError, match=r"holds another run \(seed 1 there, 2 here\)"):
         train(plan(1200, seed=2), parts.folder)
 
@@ -64,8 +64,7 @@ def test_medium_is_a_third_of_the_way() -> None:
     history = [(10, 0.0), (20, 31.0), (30, 34.0), (40, 99.0), (50, 60.0)]
     run = Run(plan(400), Path(), history)
     assert run.reaches(1 / 3) == 30
-    assert run.nearest(0.5) == 50
-    assert run.best() == 40
+    assert run.reaches(1.0) == 40
 
 
 @pytest.fixture(scope="module")
@@ -78,29 +77,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("quality", "episodes"),
-    [("random", 2), ("medium", 2), ("expert", 2), ("medium-expert", 4), ("mixed", 6), ("full-replay", 32)],
+    [("random", 2), ("medium", 2), ("expert", 2), ("medium-expert", 2), ("mixed", 6), ("full-replay", 32)],
 )
 def test_every_quality(tmp_path: Path, folder: Path, quality: str, episodes: int) -> None:
     out = tmp_path / f"{quality}.hdf5"
     request = Request("Pendulum-v1", quality, 400, 0, 6400, 800, folder)
     collect(request, out, "the command")
-    data = read(out)
+    dataset = load_dataset(out)
     assert audit(out).sound
-    assert len(borders(data.columns)[0]) == episodes
-    assert data.columns["actions"].min() < -1  # in the environment's own bounds, -2 .. 2
-    assert (data.attributes["env"], data.attributes["command"]) == ("Pendulum-v1", "the command")
-    assert "gymnasium" in data.attributes["versions"]
+    assert dataset.num_episodes == episodes
+    assert dataset.actions.min() < -1  # in the environment's own bounds, -2 .. 2
+    assert (dataset.provenance["env"], dataset.provenance["command"]) == ("Pendulum-v1", "the command")
+    assert "gymnasium" in dataset.provenance["versions"]
     if quality != "random":
-        assert "SAC" in data.attributes["made_by"]
+        assert "SAC" in dataset.provenance["made_by"]
 
 
 def test_medium_replay_is_the_run_up_to_medium(tmp_path: Path, folder: Path) -> None:
-    columns = collect(Request("Pendulum-v1", "medium-replay", 1, 0, 6400, 800, folder), tmp_path / "x.hdf5")
+    medium = collect(Request("Pendulum-v1", "medium-replay", 1, 0, 6400, 800, folder), tmp_path / "x.hdf5")
     full = collect(Request("Pendulum-v1", "full-replay", 1, 0, 6400, 800, folder), tmp_path / "y.hdf5")
-    rows = len(columns["rewards"])
-    assert rows % 800 == 0
-    assert rows <= 6400
-    np.testing.assert_array_equal(columns["observations"], full["observations"][:rows])
+    assert len(medium) % 800 == 0
+    assert len(medium) <= 6400
+    np.testing.assert_array_equal(medium.observations, full.observations[: len(medium)])
 
 
 def test_the_same_request_gives_the_same_data(tmp_path: Path, folder: Path) -> None:
@@ -108,13 +106,13 @@ def test_the_same_request_gives_the_same_data(tmp_path: Path, folder: Path) -> N
     for name in ("a", "b"):
         shutil.copytree(folder, tmp_path / name)
         collect(Request("Pendulum-v1", "expert", 200, 0, 6400, 800, tmp_path / name), tmp_path / f"{name}.hdf5")
-        copies.append(fingerprint(load(tmp_path / f"{name}.hdf5")))
+        copies.append(load_dataset(tmp_path / f"{name}.hdf5").fingerprint)
     assert copies[0] == copies[1]
 
 
 def test_random_works_with_discrete_actions_and_sac_says_why_not(tmp_path: Path) -> None:
-    columns = collect(Request("CartPole-v1", "random", 100), tmp_path / "x.hdf5")
-    assert set(np.unique(columns["actions"])) == {0, 1}
+    dataset = collect(Request("CartPole-v1", "random", 100), tmp_path / "x.hdf5")
+    assert set(np.unique(dataset.actions)) == {0, 1}
     assert audit(tmp_path / "x.hdf5").sound
     with pytest.raises(DataError, match="SAC needs a bounded box"):
         collect(Request("CartPole-v1", "expert", 100, folder=tmp_path / "sac"), tmp_path / "y.hdf5")
@@ -124,40 +122,41 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     out = tmp_path / "hopper.hdf5"
     argv = ["data", "collect", "arb/hopper-v2", "random", "--steps", "200", "--out", str(out), "--compact"]
     assert main(argv) == 0
-    data = read(out)
-    assert data.attributes["command"] == " ".join(["arb", *argv])
-    assert "next_observations" not in data.columns
+    dataset = load_dataset(out)
+    assert dataset.provenance["command"] == " ".join(["arb", *argv])
+    assert dataset.final_observations is None
     assert main(["data", "audit", str(out)]) == 0
     assert main(["data", "info", str(out)]) == 0
     assert "score" in capsys.readouterr().out
     assert main(["data", "collect", "arb/hopper-v2", "worst", "--out", str(out)]) == 2
-    assert "quality 'worst' is not one of random" in capsys.readouterr().err
+    assert "quality must be 'random' or 'mixed' or" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".NPZ", ".h5"])
 def test_the_file_is_what_its_name_says(tmp_path: Path, suffix: str) -> None:
     out = tmp_path / f"x{suffix}"
-    columns = collect(Request("Pendulum-v1", "random", 200, seed=3), out, "the command")
-    data = read(out)
-    np.testing.assert_array_equal(data.columns["actions"], columns["actions"])
-    kept = {name: data.attributes[name] for name in ("env", "seed", "command", "action_low", "action_high")}
+    recorded = collect(Request("Pendulum-v1", "random", 200, seed=3), out, "the command")
+    dataset = load_dataset(out)
+    assert dataset.fingerprint == recorded.fingerprint
+    kept = {name: dataset.provenance[name] for name in ("env", "seed", "command", "action_low", "action_high")}
     wanted = {"env": "Pendulum-v1", "seed": 3, "command": "the command", "action_low": -2.0, "action_high": 2.0}
     assert kept == wanted
     assert audit(out).sound
 
 
 @pytest.mark.parametrize(
-    ("name", "steps", "message"),
+    ("name", "quality", "steps", "message"),
     [
-        ("a.txt", 200, "a.txt: a dataset is written to a name ending in .hdf5"),
-        ("a.hdf5", 0, "a dataset needs at least 1 step, not 0"),
+        ("a.txt", "random", 200, "a.txt: a dataset is written to a name ending in .hdf5"),
+        ("a.hdf5", "random", 0, "a dataset 'random' needs at least 1 step, not 0"),
+        ("a.hdf5", "mixed", 7, "a dataset 'mixed' needs at least 8 steps, not 7"),
     ],
 )
 def test_what_cannot_be_collected_is_refused_before_it_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, steps: int, message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, quality: str, steps: int, message: str
 ) -> None:
     # An environment that is not there would be what stops it, if it had started.
-    argv = ["data", "collect", "arb/nowhere-v0", "random", "--steps", str(steps), "--out", str(tmp_path / name)]
+    argv = ["data", "collect", "arb/nowhere-v0", quality, "--steps", str(steps), "--out", str(tmp_path / name)]
     assert main(argv) == 2
     error = capsys.readouterr().err
     assert message in error

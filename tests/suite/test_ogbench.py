@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arb.data import audit, borders, fingerprint, read
+from arb.data import audit
 from arb.data.tasks import task_of
 from arb.errors import DataError
+from arb.suite.datasets import load_dataset
 from arb.suite.ogbench import ogbench_file
 
 NAME = "ogbench:pointmaze-medium-navigate-singletask-v0"
@@ -33,17 +34,15 @@ def test_the_environment_has_the_name_of_the_set_without_its_kind_of_data() -> N
 def test_a_maze_is_recorded_once_and_the_same_each_time(cache: Path) -> None:
     pytest.importorskip("ogbench")
     state = np.random.get_state()[1].copy()  # noqa: NPY002
-    data = read(NAME)
+    dataset = load_dataset(NAME)
     assert (np.random.get_state()[1] == state).all()  # noqa: NPY002 - OGBench draws from it; nobody else notices
-    first, stop = borders(data.columns)
-    assert (stop - first).tolist() == [99, 99, 99]  # the last state of a trajectory is only a next observation
-    np.testing.assert_array_equal(data.columns["observations"][1:99], data.columns["next_observations"][:98])
-    assert set(np.unique(data.columns["rewards"])) <= {-1.0, 0.0}
-    np.testing.assert_array_equal(data.columns["terminals"], data.columns["rewards"] == 0)  # both of the state before
+    assert dataset.lengths.tolist() == [99, 99, 99]  # the last state of a trajectory is only a final observation
+    assert set(np.unique(dataset.rewards)) <= {-1.0, 0.0}
+    np.testing.assert_array_equal(dataset.terminals, dataset.rewards == 0)  # both of the state before
     assert audit(ogbench_file(NAME)).sound
     (path,) = cache.glob("ogbench/*.hdf5")
     path.unlink()
-    assert fingerprint(read(NAME).columns) == fingerprint(data.columns)
+    assert load_dataset(NAME).fingerprint == dataset.fingerprint
 
 
 def test_their_own_file_is_taken_where_it_is(tmp_path: Path) -> None:
@@ -53,11 +52,11 @@ def test_their_own_file_is_taken_where_it_is(tmp_path: Path) -> None:
     obs = np.arange(20, dtype=np.float32).reshape(10, 2)
     ends = np.isin(np.arange(10), [4, 9])
     np.savez(place, observations=obs, actions=np.zeros((10, 2), np.float32), terminals=ends, qpos=obs)
-    data = read(NAME)
-    assert "OGBench's file pointmaze-medium-navigate-v0.npz" in data.attributes["made_by"]
-    assert data.columns["observations"][:, 0].tolist() == [0, 2, 4, 6, 10, 12, 14, 16]
-    assert data.columns["next_observations"][:, 0].tolist() == [2, 4, 6, 8, 12, 14, 16, 18]
-    assert data.columns["timeouts"].tolist() == [False, False, False, True] * 2
+    dataset = load_dataset(NAME)
+    assert "OGBench's file pointmaze-medium-navigate-v0.npz" in dataset.provenance["made_by"]
+    assert dataset.observations[:, 0].tolist() == [0, 2, 4, 6, 10, 12, 14, 16]
+    assert dataset.next_observations[:, 0].tolist() == [2, 4, 6, 8, 12, 14, 16, 18]
+    assert dataset.timeouts.tolist() == [False, False, False, True] * 2
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def test_their_own_file_is_taken_where_it_is(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_made_is_one_line(name: str, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
-        read(name)
+        load_dataset(name)
     assert "\n" not in str(caught.value)
 
 
@@ -79,8 +78,8 @@ def test_what_cannot_be_made_is_one_line(name: str, message: str) -> None:
 @pytest.mark.parametrize("name", ["cube-single", "scene"])
 def test_manipulation_is_recorded_by_its_experts(name: str) -> None:
     pytest.importorskip("ogbench")
-    data = read(f"ogbench:{name}-play-singletask-v0")
-    assert len(borders(data.columns)[0]) == 3
-    still = np.abs(np.diff(data.columns["observations"], axis=0)).max(1) == 0
+    dataset = load_dataset(f"ogbench:{name}-play-singletask-v0")
+    assert dataset.num_episodes == 3
+    still = np.abs(np.diff(dataset.observations, axis=0)).max(1) == 0
     assert still.mean() < 0.05
     assert audit(ogbench_file(f"ogbench:{name}-play-singletask-v0")).sound

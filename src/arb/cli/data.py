@@ -95,28 +95,22 @@ def _convert(arguments: argparse.Namespace) -> int:
 
 
 def _make(arguments: argparse.Namespace) -> int:
-    from arb.suite.datasets import made, make, wanted
+    from arb.suite.datasets import load_dataset, made, make, verdict, wanted
 
     asked = wanted(arguments.name, arguments.rows, arguments.seed)
     if arguments.out is None and asked.seed:
-        raise DataError("the cache holds the sets of seed 0: say with --out where to write another seed")
+        raise DataError("the cache holds the datasets of seed 0: say with --out where to write another seed")
     if arguments.out is None:
-        print(f"{made(asked.source)}\nuse it with: arb run --task {asked.source}")
+        path = made(asked.source)
+        print(f"{path}\n{verdict(asked, load_dataset(path))}\nuse it with: arb run --task {asked.source}")
     else:
-        print(f"{arguments.out}: {len(make(asked, arguments.out)['rewards']):,} rows")
-    return 0
-
-
-def _ladder(arguments: argparse.Namespace) -> int:
-    from arb.suite.ladders import make_ladder
-
-    make_ladder(arguments.folder, arguments.out, arguments.commit, tuple(arguments.episodes))
-    print(f"{arguments.out}: {arguments.out.stat().st_size:,} bytes")
+        dataset = make(asked, arguments.out)
+        print(f"{arguments.out}: {len(dataset):,} rows\n{verdict(asked, dataset)}")
     return 0
 
 
 def _collect(arguments: argparse.Namespace) -> int:
-    from arb.suite.collect import Request, collect
+    from arb.suite.sac import Request, collect
 
     check_writable(arguments.out)
     folder = arguments.folder or arguments.out.with_suffix(".sac")
@@ -130,8 +124,8 @@ def _collect(arguments: argparse.Namespace) -> int:
         folder,
         arguments.compact,
     )
-    columns = collect(request, arguments.out, "arb data " + " ".join(arguments.arguments))
-    print(f"{arguments.out}: {len(columns['rewards']):,} rows")
+    dataset = collect(request, arguments.out, "arb data " + " ".join(arguments.arguments))
+    print(f"{arguments.out}: {len(dataset):,} rows")
     return 0
 
 
@@ -173,20 +167,14 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     sub.add_argument("--env", default="", metavar="ID", help="the Gymnasium id to record in the file")
     sub = command("make", _make, "Make a dataset of the suite; nothing is downloaded.")
     sub.add_argument("name", help="e.g. suite:hopper-mixed ('arb data list' shows all)")
-    sub.add_argument("--rows", type=int, help="number of rows (200000); the last episode is completed")
+    sub.add_argument("--rows", type=int, help="number of rows; the last episode is completed")
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--out", type=Path, metavar="FILE", help="an HDF5 file (default: the cache)")
-    sub = command("ladder", _ladder, "Select policies of rising quality from a SAC run of 'arb data collect'.")
-    sub.add_argument("folder", type=Path, help="folder of the SAC run")
-    sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="ends in .npz")
-    sub.add_argument("--commit", default="", help="the version of the code that trained it")
-    few_many = "episodes per snapshot in the first and in the second evaluation (10 30)"
-    sub.add_argument("--episodes", nargs=2, type=int, default=(10, 30), metavar=("FEW", "MANY"), help=few_many)
     sub = command("collect", _collect, "Make a D4RL-style dataset for a Gymnasium environment.")
     sub.add_argument("env", help="Gymnasium id, e.g. arb/hopper-v2")
     sub.add_argument("quality", help="random, medium, medium-replay, expert, medium-expert, full-replay or mixed")
     sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz")
-    sub.add_argument("--steps", type=int, default=200_000, help="rows to record, twice for medium-expert (200000)")
+    sub.add_argument("--steps", type=int, default=200_000, help="rows to record (200000)")
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--sac-steps", type=int, default=200_000, help="training steps of SAC (200000)")
     sub.add_argument("--evaluate-every", type=int, default=10_000, help="steps between two snapshots of SAC (10000)")

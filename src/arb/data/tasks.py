@@ -181,8 +181,10 @@ PAPER = tuple(name for name in TASKS if not name.endswith(("-full-replay-v2", "-
 
 def _suite() -> Iterator[Task]:
     for robot in ("hopper", "walker2d", "halfcheetah"):
-        for quality in ("random", "mixed", "medium", "medium-expert"):
-            yield Task(f"suite:{robot}-{quality}", "locomotion", f"arb/{robot}-v2", 1000, REFERENCES[robot])
+        for ladder in ("", "-b"):  # a second ladder of policies, from another SAC run
+            for quality in ("random", "mixed", "medium", "medium-expert"):
+                name = f"suite:{robot}-{quality}{ladder}"
+                yield Task(name, "locomotion", f"arb/{robot}-v2", 1000, REFERENCES[robot])
     for maze, horizon in MAZE_LIMITS.items():
         for walk in ("play", "diverse"):
             env = f"arb/antmaze-{maze}-v2"

@@ -6,6 +6,7 @@ learns for one direction therefore holds for all of them, and the policy walks f
 """
 
 import copy
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -141,7 +142,7 @@ class AntMaze(Simulation):
         super().reset(seed=seed, options=options)
         self.set_goal(self.maze.draw_goal(self.np_random))
         qpos = self.model.qpos0 + self.np_random.uniform(-RESET_NOISE, RESET_NOISE, self.model.nq)
-        qpos[3:7] /= np.linalg.norm(qpos[3:7])  # old MuJoCo did this itself; today's keeps what it is given
+        normalise(qpos[3:7])  # old MuJoCo did this itself; today's keeps what it is given
         self.set_state(qpos, RESET_NOISE * self.np_random.standard_normal(self.model.nv))
         return self.observe(), {"goal": self.goal.copy()}
 
@@ -156,6 +157,12 @@ class AntMaze(Simulation):
 
     def restore_extra(self, extra: dict[str, Any]) -> None:
         self.set_goal(np.asarray(extra["goal"]))
+
+
+def normalise(quaternion: Floats) -> None:
+    """Scale to length 1, in place. The last digit of `np.linalg.norm` would depend on the processor."""
+    w, x, y, z = quaternion.tolist()
+    quaternion /= math.sqrt(w * w + x * x + y * y + z * z)
 
 
 def reached(position: Floats, goal: Floats) -> bool:
@@ -208,7 +215,7 @@ class AntGoal(AntMaze):
         angle = self.np_random.uniform(0, 2 * np.pi)
         noise = self.np_random.uniform(-RESET_NOISE, RESET_NOISE, 4)
         qpos[3:7] = np.array([np.cos(angle / 2), 0, 0, np.sin(angle / 2)]) + noise
-        qpos[3:7] /= np.linalg.norm(qpos[3:7])
+        normalise(qpos[3:7])
         self.set_state(qpos, RESET_NOISE * self.np_random.standard_normal(self.model.nv))
         self._draw_goal()
         return self.observe(), {}

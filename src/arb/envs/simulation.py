@@ -77,7 +77,10 @@ def restore_capsule_inertia(spec: Any) -> None:
         body = bodies[number]
         body.explicitinertial = True
         body.mass, body.ipos = scale * part.mass, part.centre
-        body.fullinertia = scale * part.matrix[[0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]]  # xx, yy, zz, xy, xz, yz
+        six = scale * part.matrix[[0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]]  # xx, yy, zz, xy, xz, yz
+        body.fullinertia = (
+            np.rint(six * 2.0**40) / 2.0**40
+        )  # the last digit of a matrix product depends on the processor
     spec.compiler.inertiafromgeom = mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_AUTO
 
 

@@ -1,14 +1,12 @@
-"""Ladders: SAC policies of rising quality for one robot, from which the sets of the suite are recorded.
+"""Ladders: policies of rising quality for one robot, which record the datasets of the suite.
 
-A ladder is one small `.npz` file without pickle: float16 weights of a few snapshots of one training run, and as JSON
-what made them (command, commit, seed, training curve) and how good they are. `select` makes it from the folder of a
-SAC run. Policies are evaluated with the weights as they are stored.
+A ladder is a small `.npz` file without pickle: float16 weights of a few snapshots of one SAC run (`arb.suite.sac`), and
+as JSON what made them and how good they are. `tools/ladder.py` makes it from the folder of a run.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,47 +14,65 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError, suggest
-from arb.files import read_json, sha256_of, write_npz
-from arb.policies.actors import TanhGaussian
-from arb.policies.networks import MLP
+from arb.files import sha256_of, write_npz
 
 LADDERS = Path(__file__).parent / "policies"
 FRACTIONS = {"10": 0.10, "25": 0.25, "33": 1 / 3, "50": 0.50, "75": 0.75, "100": 1.0}
 """Rungs above `random`, and how far each is on the way from random actions to the best policy."""
-MIXED = {"random": 1, "10": 1, "25": 1, "50": 1, "75": 2, "100": 2}
-"""A mixed set: rungs, one after the other, and their shares of the rows."""
-CANDIDATES = 3
-"""So many snapshots per rung are evaluated a second time, over more episodes."""
+ACTION_GRID = 2.0**-20
+VALUE_GRID, WEIGHT_GRID = 2.0**-16, 2.0**-14
+LARGEST_VALUE, LARGEST_WEIGHT = 2.0**9, 2.0**4
+"""What the networks of ladders compute with. A sum of up to 128 products of such values and weights is a multiple
+of 2^-30 below 2^20: float64 holds it exactly, in whatever order and with whatever instructions it is summed."""
 
-Floats = NDArray[np.float32]
-Act = Callable[[Any, np.random.Generator], Any]
-Evaluate = Callable[[Act, int], float]
-"""A way to act and a number of episodes to the mean return."""
+Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """A ReLU network whose last layer gives mean and log standard deviation of a Gaussian under a tanh."""
+def on_grid(x: Array, grid: float = ACTION_GRID) -> Array:
+    """The nearest multiples of a power of two.
 
-    layers: tuple[tuple[Floats, Floats], ...]
+    >>> on_grid(np.array([0.3, -1.0]), 0.25)
+    array([ 0.25, -1.  ])
+    """
+    return np.rint(x / grid) * grid
 
-    @cached_property
-    def actor(self) -> TanhGaussian:
-        """The same as the package's other policies of this kind are."""
-        weights, biases = zip(*self.layers, strict=True)
-        return TanhGaussian(MLP(weights, biases), 1.0, 0.0)
 
-    def sample(self, obs: Any, rng: np.random.Generator) -> Floats:
+class Policy:
+    """tanh of a Gaussian whose mean and log standard deviation are the outputs of a ReLU network.
+
+    It takes the same actions on every processor. Matrix products are exact (`VALUE_GRID`); what remains, tanh and exp,
+    may differ in the last of 53 bits, and actions are rounded to 20.
+    """
+
+    def __init__(self, layers: Iterable[Sequence[Array]]) -> None:
+        layers = tuple(layers)
+        largest = max(float(np.abs(part).max()) for layer in layers for part in layer)
+        if largest >= LARGEST_WEIGHT or max(len(weight) for weight, _ in layers) > 128:
+            raise DataError(f"a policy of a ladder has at most 128 units and weights below {LARGEST_WEIGHT:g}")
+        self.layers = tuple(
+            (on_grid(np.asarray(weight, np.float64), WEIGHT_GRID), on_grid(np.asarray(bias, np.float64), WEIGHT_GRID))
+            for weight, bias in layers
+        )
+
+    def parameters(self, obs: Array) -> tuple[Array, Array]:
+        """Mean and log standard deviation before tanh."""
+        value = np.asarray(obs, np.float64)
+        for i, (weight, bias) in enumerate(self.layers):
+            value = on_grid(
+                np.clip(value if i == 0 else np.maximum(value, 0.0), -LARGEST_VALUE, LARGEST_VALUE), VALUE_GRID
+            )
+            value = value @ weight + bias
+        mean, log_std = np.split(value, 2, axis=-1)
+        return mean, np.clip(log_std, -20.0, 2.0)
+
+    def sample(self, obs: Array, rng: np.random.Generator) -> Array:
         """Actions in [-1, 1] for an observation or a stack of them."""
-        return np.asarray(self.actor.act(np.asarray(obs, np.float32), rng))
+        mean, log_std = self.parameters(obs)
+        return on_grid(np.tanh(mean + np.exp(log_std) * rng.standard_normal(mean.shape))).astype(np.float32)
 
-    def mode(self, obs: Any, _: np.random.Generator | None = None) -> Floats:
+    def mode(self, obs: Array, _: np.random.Generator | None = None) -> Array:
         """The action at the Gaussian's mean."""
-        return np.asarray(self.actor.mode(np.asarray(obs, np.float32)))
-
-    def stored(self) -> "Snapshot":
-        """As it comes back from a file: every number rounded to float16."""
-        return Snapshot(tuple((_rounded(weight), _rounded(bias)) for weight, bias in self.layers))
+        return on_grid(np.tanh(self.parameters(obs)[0])).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -67,14 +83,10 @@ class Rung:
     steps: int
     """Of training."""
     sampled: float
-    """Mean return with sampled actions, as the sets hold them."""
+    """Mean return with sampled actions, as the datasets hold them."""
     mode: float
     """Mean return with the most likely action."""
-    policy: Snapshot | None = None
-
-    def numbers(self) -> dict[str, Any]:
-        """Without the network."""
-        return {"name": self.name, "steps": self.steps, "sampled": self.sampled, "mode": self.mode}
+    policy: Policy | None = None
 
 
 @dataclass(frozen=True)
@@ -88,23 +100,26 @@ class Ladder:
     """Of the file."""
 
 
-def read_ladder(robot: str, folder: Path = LADDERS) -> Ladder:
-    """A ladder that comes with the package: `hopper`, `walker2d`, `halfcheetah` or `ant`."""
+def read_ladder(name: str, folder: Path = LADDERS) -> Ladder:
+    """A ladder that comes with the package: `hopper`, `hopper-b`, ..., `ant`."""
     known = sorted(path.stem for path in folder.glob("*.npz"))
-    if robot not in known:
-        near = suggest(robot, known)
-        raise DataError(f"there is no ladder for {robot!r}{near}; there are {', '.join(known) or 'none'}")
-    path = folder / f"{robot}.npz"
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    about = json.loads(arrays.pop("about").tobytes())
-    rungs = {row["name"]: Rung(**row, policy=_policy(arrays, row["name"])) for row in about.pop("rungs")}
+    if name not in known:
+        raise DataError(f"there is no ladder {name!r}{suggest(name, known)}; there are {', '.join(known) or 'none'}")
+    path = folder / f"{name}.npz"
+    with np.load(path, allow_pickle=False) as arrays:
+        about = json.loads(arrays["about"].tobytes())
+        rungs = {}
+        for row in about.pop("rungs"):
+            count = sum(key.startswith(f"{row['name']}.weight.") for key in arrays)
+            parts = ([arrays[f"{row['name']}.{part}.{i}"] for part in ("weight", "bias")] for i in range(count))
+            rungs[row["name"]] = Rung(**row, policy=Policy(parts) if count else None)
     return Ladder(about.pop("env"), rungs, about, sha256_of(path))
 
 
 def write_ladder(path: Path, ladder: Ladder) -> None:
     """Write a ladder; the file appears under its name only when it is complete."""
-    about = {"env": ladder.env, **ladder.about, "rungs": [rung.numbers() for rung in ladder.rungs.values()]}
+    rows = [{key: getattr(rung, key) for key in ("name", "steps", "sampled", "mode")} for rung in ladder.rungs.values()]
+    about = {"env": ladder.env, **ladder.about, "rungs": rows}
     arrays: dict[str, Any] = {"about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
     for rung in ladder.rungs.values():
         for i, (weight, bias) in enumerate(rung.policy.layers if rung.policy else ()):
@@ -113,109 +128,7 @@ def write_ladder(path: Path, ladder: Ladder) -> None:
     write_npz(path, arrays)
 
 
-def _policy(arrays: Mapping[str, NDArray[Any]], rung: str) -> Snapshot | None:
-    count = sum(name.startswith(f"{rung}.weight.") for name in arrays)
-    layers = ((arrays[f"{rung}.weight.{i}"], arrays[f"{rung}.bias.{i}"]) for i in range(count))
-    return Snapshot(tuple((w.astype(np.float32), b.astype(np.float32)) for w, b in layers)) if count else None
-
-
-def _rounded(array: Floats) -> Floats:
-    return array.astype(np.float16).astype(np.float32)
-
-
-def read_policy(path: Path) -> Snapshot:
-    """A policy as a SAC run keeps it: `weight_0, bias_0, weight_1, ...`."""
+def read_layers(path: Path) -> tuple[tuple[Array, Array], ...]:
+    """Weights and biases of a policy as a SAC run keeps it: `weight_0, bias_0, weight_1, ...`."""
     with np.load(path, allow_pickle=False) as file:
-        return Snapshot(tuple((file[f"weight_{i}"], file[f"bias_{i}"]) for i in range(len(file.files) // 2)))
-
-
-def snapshots(folder: Path) -> dict[int, Snapshot]:
-    """The policies of a SAC run's folder, by the step of training at which they were kept."""
-    found = {}
-    for path in sorted(folder.glob("actor-*.npz")):
-        found[int(path.stem.split("-")[1])] = read_policy(path).stored()
-    if not found:
-        raise DataError(f"{folder} holds no policies (actor-*.npz): give the folder of a SAC run of 'arb data collect'")
-    return found
-
-
-def select(
-    env: str,
-    policies: Mapping[int, Snapshot],
-    evaluate: Evaluate,
-    random_return: float,
-    about: Mapping[str, Any],
-    episodes: tuple[int, int] = (10, 30),
-) -> Ladder:
-    """Choose the rungs by the return of sampled actions, because that is what the sets hold.
-
-    Every snapshot is evaluated over a few episodes; the nearest to each rung and the best ones again over more, and
-    the second evaluation decides.
-    """
-    few, many = episodes
-    first = {step: evaluate(policy.sample, few) for step, policy in policies.items()}
-    again = {step for fraction in FRACTIONS.values() for step in nearest(first, random_return, fraction)[:CANDIDATES]}
-    sampled = {step: evaluate(policies[step].sample, many) for step in sorted(again)}
-    rungs = {"random": Rung("random", 0, random_return, random_return)}
-    for name, fraction in FRACTIONS.items():
-        step = nearest(sampled, random_return, fraction)[0]
-        rungs[name] = Rung(name, step, sampled[step], evaluate(policies[step].mode, many), policies[step])
-    return Ladder(env, rungs, about)
-
-
-def nearest(returns: Mapping[int, float], low: float, fraction: float) -> list[int]:
-    """Steps by how near their return is to this fraction of the way from `low` to the best, the nearest first.
-
-    >>> nearest({10: 0.0, 20: 40.0, 30: 100.0, 40: 60.0}, 0.0, 0.5)
-    [20, 40, 10, 30]
-    """
-    goal = low + fraction * (max(returns.values()) - low)
-    return sorted(returns, key=lambda step: abs(returns[step] - goal))
-
-
-def training_of(folder: Path) -> dict[str, Any]:
-    """What a SAC run says about itself: environment, seed, settings and training curve."""
-    state = read_json(folder / "run.json")
-    plan = state["plan"]
-    curve = [[step, round(value, 1)] for step, value in state["history"]]
-    return {
-        **{key: plan[key] for key in ("env", "seed", "evaluate_every", "sac")},
-        "steps": state["step"],
-        "curve": curve,
-    }
-
-
-def make_ladder(
-    folder: Path, out: Path, commit: str = "", episodes: tuple[int, int] = (10, 30), tell: Callable[[str], None] = print
-) -> Ladder:
-    """Select the rungs from the folder of a SAC run, and write them."""
-    from arb.envs import make
-    from arb.envs.rollout import play
-    from arb.suite.recorder import random_actor
-
-    training = training_of(folder)
-    env = training.pop("env")
-    seed = np.random.SeedSequence([training["seed"], 1])
-
-    def mean(act: Act, episodes: int) -> float:
-        played = play(_Acting(act), lambda: make(env), episodes, np.random.SeedSequence(seed.entropy))
-        return float(np.mean(played.returns))
-
-    world = make(env)
-    act = random_actor(world)
-    low = mean(lambda obs, rng: np.stack([act(row, rng) for row in obs]), 100)
-    options = f"--seed {training['seed']} --sac-steps {training['steps']} --evaluate-every {training['evaluate_every']}"
-    command = f"arb data collect {env} expert {options}"
-    about = {"command": command, "commit": commit, "episodes": list(episodes), **training}
-    ladder = select(env, snapshots(folder), mean, low, about, episodes)
-    write_ladder(out, ladder)
-    for rung in ladder.rungs.values():
-        tell(f"{rung.name:<8}{rung.steps:>10,} steps  sampled {rung.sampled:>9.1f}  mode {rung.mode:>9.1f}")
-    return ladder
-
-
-@dataclass(frozen=True)
-class _Acting:
-    """A way to act, as `evaluate` wants it."""
-
-    mode: Act
+        return tuple((file[f"weight_{i}"], file[f"bias_{i}"]) for i in range(len(file.files) // 2))

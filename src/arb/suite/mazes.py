@@ -1,8 +1,8 @@
-"""AntMaze data as D4RL made it: an ant with a policy of its own walks from waypoint to waypoint through a maze.
+"""AntMaze data in the manner of D4RL's: an ant with a policy of its own walks from goal to goal through a maze.
 
-Every episode has a goal drawn from the goal cells of a map for recording (`RECORDING`; same walls, more goals), goes on
-past it, and is cut off by the time limit. Rewards and terminals are put in afterwards, against one goal of the
-evaluation map for the whole file.
+The ant steers by waypoints, with noise on its actions, and takes a new goal when it has reached one. It falls now and
+then, and lies there until the time limit. Rewards and terminals are put in afterwards, against one goal of the
+evaluation for the whole dataset, whatever goals the ant had: a walk touches it, passes by or never comes near.
 """
 
 from dataclasses import replace
@@ -14,53 +14,68 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.envs.antmaze import CELL, GOAL_RADIUS, MAZES, AntMaze, Maze, egocentric
-from arb.suite.recorder import Dataset, Tell, record
+from arb.replay.dataset import Dataset
+from arb.suite.ladders import on_grid
+from arb.suite.recorder import Tell, record
 
 Floats = NDArray[np.float64]
 Place = tuple[int, int]
-NOISE = 0.2
-"""Standard deviation of the noise on every entry of an action."""
+NOISE = (0.1, 0.6)
+"""Standard deviation of the noise on every entry of an action, drawn once per walk between these."""
+SPREAD = (0.3, 1.85)
+"""How far a goal is drawn from the centre of its cell, along each axis: 0.4 to 2.6 m away, as in D4RL's files."""
+APART = 2.0
+"""A new goal is at least this far from where the ant is."""
+EVALUATION_GOAL = 0.75
+"""Offset of the goal that rewards refer to from the centre of its cell, along each axis: the evaluation's mean."""
 GOALS: dict[str, tuple[Place, ...]] = {
-    "umaze": ((3, 1),),
-    "medium": ((2, 6), (5, 1), (6, 5)),
+    "medium": ((2, 6), (5, 1), (6, 5), (6, 6)),
     "large": ((1, 6), (3, 5), (3, 10), (5, 2), (7, 4), (7, 6), (7, 9)),
 }
-"""Goal cells (row, column) of the maps for recording."""
-
-
-def _recording_map(maze: Maze, goals: tuple[Place, ...]) -> Maze:
-    grid = [list(line.replace("G", ".")) for line in maze.rows]
-    for row, column in goals:
-        grid[row][column] = "G"
-    return replace(maze, rows=tuple("".join(line) for line in grid))
-
-
-RECORDING = {name: _recording_map(MAZES[name], goals) for name, goals in GOALS.items()}
+"""Cells (row, column) of the goals of `play`: D4RL's, and in `medium` the evaluation's; elsewhere any cell."""
 
 
 class Walk(AntMaze):
-    """A maze in which nothing ends an episode; the ant may start in any cell without a goal."""
+    """A maze in which nothing ends an episode, and the ant has a new goal when it has reached one.
 
-    def __init__(self, maze: str, anywhere: bool) -> None:
-        super().__init__(RECORDING[maze])
-        self.anywhere = anywhere
+    `noise` is the standard deviation of the noise on its actions, drawn at every reset.
+    """
+
+    def __init__(self, maze: str, anywhere: bool, goals: tuple[Place, ...] = ()) -> None:
+        super().__init__(MAZES[maze])
+        self.anywhere, self.noise = anywhere, 0.0
+        self.free = sorted(place for kind in ".RG" for place in self.maze.find(kind))
+        self.goals = goals or tuple(self.free)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, dict[str, Any]]:
-        """Draw a goal, then the start: noise as in AntMaze, and where it may be anywhere, a cell and a place in it."""
-        obs, info = super().reset(seed=seed, options=options)
+        """Draw the start as in AntMaze, or where it may be anywhere a cell and a place in it; then noise and a goal."""
+        super().reset(seed=seed, options=options)
         if self.anywhere:
             qpos, qvel = self.data.qpos.copy(), self.data.qvel.copy()
-            cells = sorted(self.maze.find(".") + self.maze.find("R"))
-            centre = self.maze.centre(*cells[self.np_random.integers(len(cells))])
-            qpos[:2] = np.maximum(centre + self.np_random.uniform(0.0, 1.0, 2), 0.0)
+            centre = self.maze.centre(*self.free[self.np_random.integers(len(self.free))])
+            qpos[:2] = centre + self.np_random.uniform(0.0, 1.0, 2)
             self.set_state(qpos, qvel)
-            obs = self.observe()
-        return obs, info
+        self.noise = self.np_random.uniform(*NOISE)
+        self._draw_goal()
+        return self.observe(), {}
 
     def step(self, action: NDArray[Any]) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
         """Advance one control step of 0.1 s, without reward or end."""
         self.advance(action)
+        if _distance(self.data.qpos[:2], self.goal) <= GOAL_RADIUS:
+            self._draw_goal()
         return self.observe(), 0.0, False, False, {}
+
+    def _draw_goal(self) -> None:
+        while True:
+            centre = self.maze.centre(*self.goals[self.np_random.integers(len(self.goals))])
+            goal = centre + self.np_random.uniform(*SPREAD, 2)
+            if _distance(self.data.qpos[:2], goal) > APART:
+                return self.set_goal(goal)
+
+
+def _distance(a: Floats, b: Floats) -> float:
+    return float(np.hypot(*(a - b)))
 
 
 def cell_of(position: Floats) -> Place:
@@ -81,13 +96,10 @@ def routes(maze: Maze, goal: Place) -> dict[Place, Place]:
         for cell in ((row, column - 1), (row, column + 1), (row + 1, column), (row - 1, column)):
             if cell not in before:
                 before[cell] = (row, column)
-                if 0 <= cell[0] < len(maze.rows) and 0 <= cell[1] < len(maze.rows[0]) and _free(maze, cell):
+                inside = 0 <= cell[0] < len(maze.rows) and 0 <= cell[1] < len(maze.rows[0])
+                if inside and maze.rows[cell[0]][cell[1]] != "#":
                     queue.append(cell)
     return before
-
-
-def _free(maze: Maze, cell: Place) -> bool:
-    return maze.rows[cell[0]][cell[1]] != "#"
 
 
 def waypoint(maze: Maze, position: Floats, goal: Floats, rng: np.random.Generator) -> Floats:
@@ -98,30 +110,33 @@ def waypoint(maze: Maze, position: Floats, goal: Floats, rng: np.random.Generato
 
 
 def record_walks(
-    policy: Any, maze: str, anywhere: bool, horizon: int, rows: int, seed: tuple[int, ...], tell: Tell = lambda _: None
-) -> tuple[Dataset, Floats]:
-    """Columns as D4RL stores them, and the goal that rewards and terminals refer to.
+    policy: Any, walk: Walk, horizon: int, rows: int, seed: tuple[int, ...], tell: Tell = lambda _: None
+) -> Dataset:
+    """Walks of `horizon` rows, with the rewards and terminals of the evaluation.
 
-    An episode has `horizon + 1` rows, one more than the limit of the evaluation, as in D4RL's files.
+    Args:
+        policy: of the ant, with `sample(egocentric observation, rng)`.
+        walk: the maze.
+        horizon: rows of a walk.
+        rows: to record at least.
+        seed: of the dataset.
+        tell: told the number of rows from time to time.
     """
-    walk = Walk(maze, anywhere)
 
     def act(obs: Any, rng: np.random.Generator) -> Any:
         place = waypoint(walk.maze, obs[:2], walk.goal, rng)
         action = policy.sample(egocentric(obs[:15], obs[15:], place), rng)
-        goals.append(walk.goal)
-        return np.clip(action + NOISE * rng.standard_normal(action.shape, np.float32), -1.0, 1.0)
+        noisy = action + walk.noise * rng.standard_normal(action.shape)
+        return on_grid(np.clip(noisy, -1.0, 1.0)).astype(np.float32)
 
-    goals: list[Floats] = []
-    columns = record(gymnasium.wrappers.TimeLimit(walk, horizon + 1), act, rows, seed, tell)
-    after = columns.pop("next_observations")
-    goal = MAZES[maze].draw_goal(np.random.default_rng(seed))
-    columns["infos/goal"] = np.asarray(goals, np.float32)
-    columns["infos/qpos"], columns["infos/qvel"] = after[:, :15], after[:, 15:]
-    return relabelled(columns, goal), goal
+    dataset = record(gymnasium.wrappers.TimeLimit(walk, horizon), act, rows, seed, tell)
+    goal = walk.maze.centre(*walk.maze.find("G")[0]) + EVALUATION_GOAL
+    provenance = {"evaluation_goal": goal.tolist()}
+    return replace(relabelled(dataset, goal), provenance=provenance)
 
 
-def relabelled(columns: Dataset, goal: Floats) -> Dataset:
+def relabelled(dataset: Dataset, goal: Floats) -> Dataset:
     """With reward 1 and terminal set in every step that leads to within 0.5 m of the goal, else 0."""
-    there = np.linalg.norm(columns["infos/qpos"][:, :2].astype(np.float64) - goal, axis=1) <= GOAL_RADIUS
-    return {**columns, "rewards": there.astype(np.float32), "terminals": there}
+    offset = np.asarray(dataset.next_observations)[:, :2].astype(np.float64) - goal
+    there = np.hypot(offset[:, 0], offset[:, 1]) <= GOAL_RADIUS
+    return replace(dataset, rewards=there.astype(np.float32), terminals=there)

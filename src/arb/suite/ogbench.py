@@ -9,15 +9,18 @@ to the state in which an action is taken.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from arb.data.fetch import cache_directory
+from arb.data.formats import write_dataset
 from arb.data.tasks import Task, task_of
 from arb.errors import DataError
 from arb.progress import progress
-from arb.suite.recorder import Dataset
+from arb.replay.dataset import Dataset
 
 ROWS = 50_000
 EPISODE = 1_000
@@ -31,9 +34,6 @@ PLAN_NOISE, SMOOTHING = 0.1, 0.5
 
 def ogbench_file(source: str, make: bool = True) -> Path:
     """The file of a set in D4RL's layout, in the cache; made on first use, or refused if it is not to be made."""
-    from arb.data.fetch import cache_directory
-    from arb.data.hdf5 import write_hdf5
-
     task = task_of(source)
     if task is None:
         raise DataError(f"{source!r} is not a single-task set of OGBench: write ogbench:cube-single-play-singletask-v0")
@@ -41,8 +41,9 @@ def ogbench_file(source: str, make: bool = True) -> Path:
     if not path.exists():
         if not make:
             raise DataError(f"{source} is not made yet: 'arb data info {source}' makes it")
-        columns, story = _relabelled(task, *_steps(task))
-        write_hdf5(path, columns, {"env": task.env, "set": source, "made_by": story}, effort=1)
+        steps, story = _steps(task)
+        about = {"env": task.env, "ogbench": source, "made_by": story}
+        write_dataset(path, replace(_relabelled(task, steps), provenance=about), compression=1)
     return path
 
 
@@ -51,11 +52,9 @@ def _steps(task: Task) -> tuple[dict[str, Any], str]:
     name = _without_task(task.name.partition(":")[2])
     theirs = Path("~/.ogbench/data").expanduser() / f"{name}.npz"
     if theirs.is_file():
-        from arb.data.npz import open_npz
-
-        with open_npz(theirs) as contents:
+        with np.load(theirs, allow_pickle=False) as file:
             wanted = ("observations", "actions", "terminals", "qpos", "button_states")
-            return contents.read(key for key in wanted if key in contents.leaves), f"OGBench's file {theirs.name}"
+            return {key: file[key] for key in wanted if key in file.files}, f"OGBench's file {theirs.name}"
     robot = name.split("-")[0]
     if KINDS.get(robot, "") not in name.split("-"):
         can = ", ".join(f"{one}-...-{kind}" for one, kind in KINDS.items())
@@ -149,25 +148,21 @@ def _recorded(env: Any, act: Any, tell: Any) -> dict[str, Any]:
     return {name: np.asarray(column) for name, column in rows.items()}
 
 
-def _relabelled(task: Task, steps: dict[str, Any], story: str) -> tuple[Dataset, str]:
-    """With the rewards and ends of the task; the last state of a trajectory is only a next observation."""
+def _relabelled(task: Task, steps: dict[str, Any]) -> Dataset:
+    """With the rewards and ends of the task; the last state of a trajectory is only a final observation."""
     from ogbench.relabel_utils import relabel_dataset
 
     with _seeded(0):
         relabel_dataset(task.name.partition(":")[2], _environment(task), steps)
     ends = np.asarray(steps["terminals"], bool)
-    inside = np.flatnonzero(~ends)
-    ended = np.asarray(steps["masks"])[inside] == 0
-    last = ends[np.minimum(inside + 1, len(ends) - 1)]
-    return {
-        "observations": steps["observations"][inside],
-        "actions": steps["actions"][inside],
-        "rewards": np.asarray(steps["rewards"], np.float32)[inside],
-        "next_observations": steps["observations"][inside + 1],
-        "terminals": ended,
-        "timeouts": last & ~ended,
-        "episode_ids": (np.cumsum(ends) - ends)[inside].astype(np.int32),
-    }, story
+    return Dataset(
+        observations=steps["observations"][~ends],
+        actions=steps["actions"][~ends],
+        rewards=np.asarray(steps["rewards"], np.float32)[~ends],
+        terminals=np.asarray(steps["masks"])[~ends] == 0,
+        lengths=np.diff(np.flatnonzero(ends), prepend=-1) - 1,
+        final_observations=steps["observations"][ends],
+    )
 
 
 @contextmanager

@@ -1,53 +1,88 @@
-"""Episodes out of a policy and an environment, as columns in D4RL's layout."""
+"""Episodes of a policy in an environment, as a `Dataset`."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.envs.rollout import Step, episode
-from arb.replay.dataset import single_precision
+from arb.envs.rollout import ActionMap, Step, episode
+from arb.replay.dataset import Dataset
 
 Array = NDArray[Any]
-Dataset = dict[str, Array]
 Actor = Callable[[Array, np.random.Generator], Array]
 """An observation and a generator in, an action of the environment out."""
-COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")
 Tell = Callable[[int], None]
+RECIPES: Mapping[str, Mapping[str, int]] = {
+    "random": {"random": 1},
+    "mixed": {"random": 1, "10": 1, "25": 1, "50": 1, "75": 2, "100": 2},
+    "medium": {"33": 1},
+    "medium-expert": {"33": 1, "100": 1},
+    "expert": {"100": 1},
+}
+"""By quality: policies, one after the other, and their shares of the rows. A policy is named by how far it has come on
+the way from random actions to the best one, in per cent."""
 
 
 def record(env: Any, actor: Actor, rows: int, seed: Iterable[int], tell: Tell = lambda _: None) -> Dataset:
     """Whole episodes until there are at least `rows` rows.
 
-    An episode depends on its number and the seed alone: more rows begin with the same ones.
+    An episode depends on its number and the seed alone, so a longer dataset begins with the same episodes.
     """
     episodes: list[Dataset] = []
     recorded = 0
     while recorded < rows:
         reset, act = np.random.SeedSequence([*seed, len(episodes)]).spawn(2)
-        chosen = partial(lambda chance, obs: actor(obs, chance), np.random.default_rng(act))
-        steps = episode(env, chosen, int(reset.generate_state(1)[0]))
-        episodes.append(columns_of(list(steps)))
-        before, recorded = recorded, recorded + len(episodes[-1]["rewards"])
-        if recorded // 1000 > before // 1000:
-            tell(min(recorded, rows))
-    return joined(episodes)
+        rng = np.random.default_rng(act)
+        steps = list(episode(env, lambda obs, rng=rng: actor(obs, rng), int(reset.generate_state(1)[0])))
+        episodes.append(as_dataset(steps))
+        recorded += len(steps)
+        tell(min(recorded, rows))
+    return Dataset.concatenate(episodes)
 
 
-def columns_of(steps: Sequence[Step]) -> Dataset:
-    """Steps as columns; one that ended the task and was cut off at once has ended it."""
-    obs, action, reward, after, ended, cut = (np.array(part) for part in zip(*steps, strict=True))
-    row = (obs, action, reward, after, ended.astype(bool), cut.astype(bool) & ~ended.astype(bool))
-    return {name: single_precision(column) for name, column in zip(COLUMNS, row, strict=True)}
+def as_dataset(steps: Sequence[Step]) -> Dataset:
+    """One episode, from its steps."""
+    obs, action, reward, after, ended, _ = (np.array(part) for part in zip(*steps, strict=True))
+    return Dataset(obs, action, reward, ended, np.array([len(steps)]), after[-1:])
 
 
-def joined(parts: list[Dataset]) -> Dataset:
-    """Several recordings one after the other."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def record_recipe(
+    env: Any,
+    quality: str,
+    policy: Callable[[str], tuple[Actor | None, str]],
+    rows: int,
+    seed: tuple[int, ...],
+    tell: Tell = lambda _: None,
+) -> Dataset:
+    """The rows of every part of a recipe, one part after the other.
+
+    Args:
+        env: the environment.
+        quality: a key of `RECIPES`.
+        policy: from the name of a policy to how it acts in [-1, 1] (None: at random) and what made it.
+        rows: of the whole dataset, at least one per share of the recipe; the last episode of every part is completed.
+        seed: of the dataset.
+        tell: told the number of rows from time to time.
+    """
+    recipe = RECIPES[quality]
+    parts, stories, planned = [], [], 0
+    for number, (name, share) in enumerate(recipe.items()):
+        actor, story = policy(name)
+        wanted = share * rows // sum(recipe.values())
+        act = random_actor(env) if actor is None else _in_env(env, actor)
+        parts.append(record(env, act, wanted, (*seed, number), lambda done, before=planned: tell(before + done)))
+        stories.append(f"{len(parts[-1])} rows of {story}")
+        planned += wanted
+    return replace(Dataset.concatenate(parts), provenance={"made_by": "; then ".join(stories)})
+
+
+def _in_env(env: Any, actor: Actor) -> Actor:
+    actions = ActionMap(env.action_space)
+    return lambda obs, rng: actions.to_env(actor(obs, rng))
 
 
 def random_actor(env: Any) -> Actor:

@@ -1,13 +1,14 @@
-"""A SAC run in a folder: the policies and the replay that collected datasets are made of.
+"""A SAC run in a folder, and the D4RL-style datasets that are made of it, for any Gymnasium environment.
 
 The agent, the replay buffer and the collector are those of `arb run`. The folder holds one policy per evaluation
 (`actor-XXXXXXXX.npz`), and what a run that was stopped needs to continue bit for bit: agent, buffer and, written last,
-`run.json`, which names them. No file holds a pickle.
+`run.json`, which names them. Several datasets can be made from one folder. No file holds a pickle.
 """
 
 import json
+import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,19 @@ import jax
 import numpy as np
 
 from arb.agents import SAC, SACConfig, learn, load, on_host, save
+from arb.data.formats import check_writable, write_dataset
 from arb.envs import flattened, make
 from arb.envs.rollout import ActionMap, Collector, play
-from arb.errors import DataError
+from arb.errors import DataError, check_choice
 from arb.files import read_json, write_npz, write_text
+from arb.policies.actors import TanhGaussian
+from arb.policies.networks import MLP
+from arb.progress import count, progress
 from arb.replay.buffer import ReplayBuffer
+from arb.replay.dataset import Dataset
 from arb.replay.samplers import Uniform
-from arb.suite.ladders import Snapshot, nearest, read_policy
-from arb.suite.recorder import Dataset
+from arb.suite.ladders import FRACTIONS, read_layers
+from arb.suite.recorder import RECIPES, Actor, record_recipe, versions
 
 RUN = "run.json"
 LONGEST = 5_000_000
@@ -54,28 +60,26 @@ class Run:
     folder: Path
     history: list[tuple[int, float]]
 
-    def policy(self, step: int) -> Snapshot:
-        """The policy as it was at one of the steps of `history`."""
-        return read_policy(self.folder / f"actor-{step:08d}.npz")
+    def reaches(self, fraction: float) -> int:
+        """The first step whose return lies at least this fraction of the way from the first evaluation to the best."""
+        low, high = self.history[0][1], max(value for _, value in self.history)
+        return next(step for step, value in self.history if value >= low + fraction * (high - low))
+
+    def policy(self, name: str) -> tuple[Actor | None, str]:
+        """How the policy of this name (a key of `FRACTIONS`, or `random`) acts, and what made it."""
+        if name == "random":
+            return None, "uniformly random actions"
+        step = self.reaches(FRACTIONS[name])
+        weights, biases = zip(*read_layers(self.folder / f"actor-{step:08d}.npz"), strict=True)
+        actor = TanhGaussian(MLP(weights, biases), np.float32(1.0), np.float32(0.0))
+        story = f"SAC (seed {self.plan.seed}) after {step} steps, whose mode returned {dict(self.history)[step]:.0f}"
+        return lambda obs, rng: actor.act(np.asarray(obs, np.float32), rng), story
 
     def replay(self, until: int) -> Dataset:
         """Everything the run did up to a step, in order, with actions as the environment took them."""
         session = Session(self.plan, self.folder)
         session.restore()
         return session.rows(until)
-
-    def best(self) -> int:
-        """The step of the best evaluation."""
-        return max(self.history, key=lambda entry: entry[1])[0]
-
-    def reaches(self, fraction: float) -> int:
-        """The first step whose return lies at least this fraction of the way from the first evaluation to the best."""
-        low, high = self.history[0][1], max(value for _, value in self.history)
-        return next(step for step, value in self.history if value >= low + fraction * (high - low))
-
-    def nearest(self, fraction: float) -> int:
-        """The step whose return is nearest to this fraction of the way."""
-        return nearest(dict(self.history), self.history[0][1], fraction)[0]
 
 
 class Session:
@@ -156,20 +160,15 @@ class Session:
         self.collector.restore(state["collector"])
 
     def rows(self, until: int) -> Dataset:
-        """The first steps of the run as a dataset."""
+        """The first steps of the run."""
         rows = np.arange(min(until, self.step))
         batch = self.buffer.gather(rows)
         ends = self.buffer.ledger.following[rows] < 0
         ends[-1] = True  # the recording stops here
         ended = batch.mask == 0
-        return {
-            "observations": batch.obs,
-            "actions": np.asarray(self.actions.to_env(batch.action), np.float32),
-            "rewards": batch.reward,
-            "next_observations": batch.next_obs,
-            "terminals": ended,
-            "timeouts": ends & ~ended,
-        }
+        actions = np.asarray(self.actions.to_env(batch.action), np.float32)
+        lengths = np.diff(np.flatnonzero(ends), prepend=-1)
+        return Dataset(batch.obs, actions, batch.reward, ended, lengths, batch.next_obs[ends])
 
 
 @dataclass(frozen=True)
@@ -199,3 +198,59 @@ def train(plan: Plan, folder: Path, report: Callable[[int, float], None] = lambd
             session.evaluate()
             report(*session.history[-1])
     return Run(plan, folder, [entry for entry in session.history if entry[0] <= plan.steps])
+
+
+# Datasets ------------------------------------------------------------------------------------------------------------
+REPLAYS = ("medium-replay", "full-replay")
+"""Qualities that are the run's own experience, up to its medium policy or all of it."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to collect. `sac_steps` and the folder matter only where a policy is needed."""
+
+    env: str
+    quality: str
+    steps: int
+    seed: int = 0
+    sac_steps: int = 200_000
+    evaluate_every: int = 10_000
+    folder: Path = field(default=Path("sac"))
+    compact: bool = False
+    """Leave out `next_observations`: half the size, and the last row of every cut-off episode cannot be used."""
+
+
+def collect(request: Request, out: Path, command: str = "") -> Dataset:
+    """Make a dataset and write it as its suffix says; the file appears only when it is complete."""
+    check_choice("quality", request.quality, (*RECIPES, *REPLAYS))
+    fewest = sum(RECIPES.get(request.quality, {"": 1}).values())
+    if request.steps < fewest:
+        raise DataError(f"a dataset {request.quality!r} needs at least {count(fewest, 'step')}, not {request.steps}")
+    check_writable(out)
+    env = flattened(make(request.env))
+    if request.quality == "random":
+        run = Run(Plan(request.env, request.seed), request.folder, [])
+    else:
+        plan = Plan(request.env, request.seed, request.sac_steps, request.evaluate_every)
+        with progress(f"SAC on {request.env}", request.sac_steps) as tell:
+            run = train(plan, request.folder, lambda step, _: tell(step))
+    if request.quality in REPLAYS:
+        until = run.reaches(FRACTIONS["33"]) if request.quality == "medium-replay" else request.sac_steps
+        dataset = replace(run.replay(until), provenance={"made_by": f"everything SAC did in its first {until} steps"})
+    else:
+        with progress(request.quality, request.steps) as tell:
+            dataset = record_recipe(env, request.quality, run.policy, request.steps, (request.seed,), tell)
+    box = env.action_space
+    provenance = {
+        "env": request.env,
+        "quality": request.quality,
+        "seed": request.seed,
+        **dataset.provenance,
+        "command": command or " ".join(Path(sys.argv[0]).name.split() + sys.argv[1:]),
+        **({"action_low": float(box.low.min()), "action_high": float(box.high.max())} if hasattr(box, "low") else {}),
+        "versions": json.dumps(versions("arb-rl", "gymnasium", "mujoco", "numpy", "jax", "optax")),
+    }
+    final = None if request.compact else dataset.final_observations
+    dataset = replace(dataset, final_observations=final, provenance=provenance)
+    write_dataset(out, dataset)
+    return dataset
