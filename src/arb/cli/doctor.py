@@ -10,14 +10,13 @@ from importlib import metadata, util
 SECONDS = 120
 INSTALL = "pip install 'arb-rl[train]'"
 TRIALS = {
-    # code that prints a line about a library at work, and advice where it cannot; each in a process of its own, because
-    # a library that is built for another processor would end this one
+    # Code that prints a line about a library at work, and advice where it cannot. Each runs in a process of its own:
+    # a library that is built for another processor would end this one.
     "JAX": (
-        "import jax, jax.numpy as jnp; jax.jit(lambda x: x @ x)(jnp.eye(4)).block_until_ready(); "
+        "import arb.agents, jax; jax.jit(lambda x: x + x)(1.0).block_until_ready(); "
         "print(jax.__version__, 'on', ', '.join(f'{x.platform} ({x.device_kind})' for x in jax.devices()))",
         INSTALL,
     ),
-    "agents": ("import arb.agents, optax, safetensors; print('optax', optax.__version__)", INSTALL),
     "MuJoCo": (
         "import arb.envs, mujoco, numpy as np; env = arb.envs.make('arb/hopper-v2'); env.reset(seed=0); "
         "assert np.isfinite(env.step(np.zeros(3))[0]).all(); print(mujoco.__version__, 'stepped arb/hopper-v2')",
@@ -25,10 +24,6 @@ TRIALS = {
     ),
     "h5py": ("import h5py; print(h5py.__version__)", INSTALL),
     "Matplotlib": ("import matplotlib.figure; print(matplotlib.__version__)", INSTALL),
-    "bundled data": (
-        "from arb.data import bundled_names; assert bundled_names(); print(', '.join(bundled_names()))",
-        "reinstall arb-rl: its own files are not complete",
-    ),
 }
 DRAWING = (
     "from arb.cli.eval import choose_backend; choose_backend(); import arb.envs, os; "
@@ -48,10 +43,8 @@ LEAST_PYTHON, LEAST_DISK = (3, 11), 2 * 10**9
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Check everything that a run needs and say how to fix what does not work. The exit status is 0 if `arb run` "
-        "works and 1 if not; what is optional may be missing."
-    )
+    parser.description = "Check everything that a run needs and say how to fix what does not work."
+    parser.epilog = "The exit status is 0 if `arb run` works and 1 if not; what is optional may be missing."
     parser.set_defaults(run=doctor)
 
 
