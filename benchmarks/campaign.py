@@ -22,9 +22,7 @@ from typing import Any
 from arb.data.tasks import SUITE
 from arb.lab.config import Config, configure, from_flat
 from arb.lab.run import run
-from arb.report.archive import pack
-from arb.report.record import Record
-from arb.report.runs import read_archive
+from arb.report.records import Record, pack, read_archive
 
 RESULTS = Path(__file__).parent.parent / "results"
 Settings = Mapping[str, Any]

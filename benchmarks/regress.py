@@ -22,10 +22,7 @@ from typing import Any
 import numpy as np
 
 from arb.lab.algorithms import settings_class
-from arb.report.archive import pack
-from arb.report.cells import MEASURES, PRIMARY
-from arb.report.record import Record
-from arb.report.runs import read_archive
+from arb.report.records import MEASURES, PRIMARY, Record, pack, read_archive
 from arb.report.tables import Entry, Table
 
 HERE = Path(__file__).parent

@@ -22,7 +22,7 @@ PLACE = "bundled-pendulum-random/iql/naive/seed-0"
 @pytest.fixture(autouse=True)
 def one_format(monkeypatch):
     """Figures take most of the time of a report."""
-    monkeypatch.setattr("arb.report.drawing.FORMATS", {"svg": {"Date": None, "Creator": None}})
+    monkeypatch.setattr("arb.report.plots.FORMATS", {"svg": {"Date": None, "Creator": None}})
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_a_policy_acts_on_observations_of_the_environment(out):
 
 
 def test_a_report_is_a_page_and_a_table(out, tmp_path):
-    report = arb.report(out, out=tmp_path / "report", title="Pendulum & co")
+    report = arb.make_report(out, out=tmp_path / "report", title="Pendulum & co")
     assert "Naive" in report.text
     assert report.page == tmp_path / "report" / "index.html"
     assert "<title>Pendulum &amp; co</title>" in report.page.read_text()
@@ -94,5 +94,5 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path):
         with pytest.raises(arb.DataError, match=said):
             arb.run(**wrong, out=tmp_path / "run")
     with pytest.raises(arb.DataError, match="needs a folder of runs or an archive"):
-        arb.report()
+        arb.make_report([])
     assert not (tmp_path / "run" / "config.json").exists()

@@ -56,7 +56,7 @@ def test_a_campaign_does_not_repeat_what_its_archive_holds(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     import campaign
     from arb.lab.config import flat
-    from arb.report.record import Record
+    from arb.report.records import Record
 
     (_, _, config), (_, _, other), *_ = campaign.CAMPAIGNS["locomotion"].cells([0])
     leaves = flat(config)

@@ -236,15 +236,16 @@ def test_a_page_without_the_place_for_a_table_is_refused():
 
 
 def defined(section: str) -> list[str]:
-    """The names in the first column of the tables in a section of the page of figures."""
-    text = (DOCS / "reference" / "figures.md").read_text().split(f"## {section}\n")[1].split("\n## ")[0]
+    """The names in the first column of the tables in a section of the page of metrics."""
+    text = (DOCS / "reference" / "metrics.md").read_text().split(f"## {section}\n")[1].split("\n## ")[0]
     first = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
     return [name for cell in first for name in re.findall(r"`(\w+)`", cell)]
 
 
-def test_every_replay_figure_is_defined_once():
+def test_every_replay_metric_is_defined_once():
     import arb
-    from arb.lab.strategies import FIGURES, STRATEGIES
+    from arb.lab.metrics import LOGGED
+    from arb.lab.strategies import STRATEGIES
 
     buffer = arb.ReplayBuffer(10, arb.ARB("auto"))
     buffer.add(np.zeros(2), np.zeros(1), 0.0, np.ones(2), terminated=True)
@@ -253,10 +254,10 @@ def test_every_replay_figure_is_defined_once():
     own = {figure for row in STRATEGIES.values() for figure in row.figures}
     names = defined("Replay")
     assert len(names) == len(set(names))
-    assert set(names) == {*FIGURES, *own, *buffer.stats()}
+    assert set(names) == {*LOGGED, *own, *buffer.stats()}
 
 
-def test_every_figure_of_an_update_is_defined_once():
+def test_every_metric_of_an_update_is_defined_once():
     jax = pytest.importorskip("jax")
     import arb
     from arb.lab.algorithms import AGENTS, agent_class, settings_class

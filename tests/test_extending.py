@@ -137,7 +137,7 @@ def test_the_strategy_of_the_page_runs_resumes_and_is_reported(tmp_path, monkeyp
     from arb.lab.run import run
     from arb.lab.settings import settings_table
     from arb.lab.stopping import Interrupted
-    from arb.report.runs import read_runs
+    from arb.report.records import read_runs
 
     newest(monkeypatch, tmp_path)
     overrides = SMALL | {"replay.half_life": "300", "evaluation.episodes": 1}
@@ -156,7 +156,7 @@ def test_the_strategy_of_the_page_runs_resumes_and_is_reported(tmp_path, monkeyp
     assert shares[-1] > 0.5  # 400 of 5,400 rows are online, and the newest
     assert result.last == whole.last
     assert {run.strategy for run in read_runs([tmp_path]).done} == {"newest:NewestFirst"}
-    assert "NewestFirst" in arb.report(tmp_path / "own", out=tmp_path / "report").text
+    assert "NewestFirst" in arb.make_report(tmp_path / "own", out=tmp_path / "report").text
 
 
 @pytest.mark.parametrize(

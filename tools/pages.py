@@ -1,6 +1,7 @@
 """Write the parts of the documentation that are made from the code: `python tools/pages.py`.
 
 - docs/reference/settings.md, from the table of settings;
+- docs/reference/metrics.md, from the tables of metrics;
 - the tables in docs/suite.md, from the ladders that ship with the package, and from src/arb/suite/datasets.csv, which
   `python benchmarks/suite.py` writes.
 
@@ -99,6 +100,39 @@ def settings_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+# ---- metrics ---------------------------------------------------------------------------------------------------------
+def metrics_page() -> str:
+    """The page of all metrics."""
+    from arb.lab import metrics
+
+    def rows(some: Iterable[Any], *columns: str) -> str:
+        body = ([f"`{one.name}`", one.definition, one.reading][: len(columns) + 1] for one in some)
+        return table(["name", *columns], body)
+
+    return "\n\n".join([
+        "# Metrics",
+        "<!-- Written by tools/pages.py from arb.lab.metrics; do not edit. -->",
+        "Every column of `metrics.csv`, every key of `buffer.stats()`, every column of `eval.csv` and every value of "
+        "`result.json`.\nWhat is not measured is empty or `nan`.",
+        "## Replay",
+        "In `metrics.csv` they are called `replay.NAME` and are written once per block of updates while fine-tuning. "
+        "`buffer.stats()`\ngives the same metrics by `NAME`. Probabilities p are those of sampling the n rows of the "
+        "buffer.",
+        rows(metrics.REPLAY, "definition", "how to read it"),
+        "## Updates",
+        "Means over a block of updates.",
+        rows(metrics.UPDATES, "definition", "agents"),
+        "`phase` is `pretrain` or `online`. `step` counts updates while pre-training and environment steps while "
+        "fine-tuning.",
+        "## Evaluations",
+        "One row of `eval.csv` per episode, with `phase` and `step` as above.",
+        rows(metrics.EVALUATIONS, "definition"),
+        "## Results",
+        "`result.json`, and the value of `arb.run` in Python. A score is the mean over the episodes of one evaluation.",
+        rows(metrics.RESULTS, "definition"),
+    ]) + "\n"  # fmt: skip
+
+
 def _family(agent: str) -> list[str]:
     """What differs on AntMaze tasks."""
     from arb.lab.algorithms import AGENTS
@@ -163,7 +197,7 @@ LAST = 5
 
 def reference_scores() -> dict[str, dict[str, list[float]]]:
     """By dataset and learner, one score per seed: the mean of the last evaluations of pre-training."""
-    from arb.report.runs import read_runs
+    from arb.report.records import read_runs
 
     found: dict[str, dict[str, list[float]]] = {}
     for run in read_runs([REFERENCE]).done:
@@ -212,6 +246,7 @@ def pages() -> dict[Path, str]:
     """All texts that this script writes."""
     return {
         DOCS / "reference" / "settings.md": settings_page(),
+        DOCS / "reference" / "metrics.md": metrics_page(),
         DOCS / "suite.md": suite_page(),
         **({DOCS / "suite-scores.csv": reference_csv()} if REFERENCE.exists() else {}),
     }

@@ -19,11 +19,13 @@ from arb.replay.storage import Batch
 __version__ = "0.1.0"
 __all__ = [
     "ARB", "Batch", "DataError", "Dataset", "Mixed", "ReplayBuffer", "Sampler", "Uniform", "__version__",
-    "categorical_score", "compare", "gaussian_score", "keep_best", "load_policy", "run", "sweep", "tanh_gaussian_score",
+    "categorical_score", "compare", "gaussian_score", "keep_best", "load_policy", "make_report", "run", "sweep",
+    "tanh_gaussian_score",
 ]  # fmt: skip
 
 _PARTS = ("adapters", "agents", "data", "envs", "lab", "paper", "policies", "report", "suite", "testing")
-_LAZY = {"compare": "arb.api", "load_policy": "arb.policies", "run": "arb.api", "sweep": "arb.api"}
+_LAZY = {"compare": "arb.api", "load_policy": "arb.policies", "make_report": "arb.report.page",
+         "run": "arb.api", "sweep": "arb.api"}  # fmt: skip
 """Public names by the module that defines them."""
 
 if TYPE_CHECKING:
@@ -34,13 +36,14 @@ if TYPE_CHECKING:
     from arb import lab as lab
     from arb import paper as paper
     from arb import policies as policies
+    from arb import report as report
     from arb import suite as suite
     from arb import testing as testing
     from arb.api import compare as compare
     from arb.api import run as run
     from arb.api import sweep as sweep
     from arb.policies import load_policy as load_policy
-    from arb.report import report as report
+    from arb.report.page import make_report as make_report
 else:  # hidden from type checkers, for which it would make every name of this package exist
 
     def __getattr__(name):
@@ -51,7 +54,7 @@ else:  # hidden from type checkers, for which it would make every name of this p
         except ModuleNotFoundError as missing:
             if (missing.name or "arb").partition(".")[0] == "arb":
                 raise
-            extra = "report" if name == "report" else "train"
+            extra = "report" if name == "make_report" else "train"
             text = f"arb.{name} needs the package {missing.name}: pip install 'arb-rl[{extra}]'"
             raise AttributeError(text) from missing  # so that help(arb) and hasattr(arb, ...) work without it
         return getattr(module, name) if name in _LAZY else module

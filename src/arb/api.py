@@ -116,11 +116,11 @@ def compare(
     from arb.lab.grid import comparison, grid
     from arb.lab.launch import sweep as sweep_cells
     from arb.lab.strategies import COMPARED
-    from arb.report import report
+    from arb.report.page import make_report
 
     chosen = COMPARED if strategies is None else strategies
     cells = grid([task], [agent], chosen, seeds, env=env, preset=preset, overrides=settings)
     folder, title = comparison(task, agent, preset)
     folder = Path(out) if out else folder
     sweep_cells(cells, folder, workers=workers)
-    return report(folder, title=title)
+    return make_report(folder, folder / "report", title=title)

@@ -15,8 +15,9 @@ from arb.lab.algorithms import AGENTS, agent_settings, tuned
 from arb.lab.config import OPTIONS, PRESETS, configure, with_leaf
 from arb.lab.folder import default_folder
 from arb.lab.grid import grid
+from arb.lab.metrics import LOGGED
 from arb.lab.settings import settings_table
-from arb.lab.strategies import FIGURES, STRATEGIES, strategy_colour, strategy_label
+from arb.lab.strategies import STRATEGIES, strategy_colour, strategy_label
 from tests.lab import tiny
 
 DOCS = Path(__file__).parents[2] / "docs" / "run.md"
@@ -141,7 +142,7 @@ def test_strategies_are_told_apart():
     assert strategy_label("top_n") == "Top-N"
     assert strategy_label("my_module:NewestFirst") == "NewestFirst"
     assert strategy_colour("my_module:NewestFirst") not in colours
-    assert len(set(FIGURES)) == len(FIGURES)
+    assert len(set(LOGGED)) == len(LOGGED)
     assert all(set(row.reads) <= set(row.settings.__dataclass_fields__) for row in STRATEGIES.values())
 
 

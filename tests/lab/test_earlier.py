@@ -15,8 +15,7 @@ from arb.lab.config import configure
 from arb.lab.run import run
 from arb.lab.runfolder import RunFolder
 from arb.policies import load_policy
-from arb.report.cells import gather
-from arb.report.runs import read_runs
+from arb.report.records import group_runs, read_runs
 
 OLD = Path(__file__).parents[1] / "golden" / "run-format-1"
 SETTINGS = {
@@ -37,7 +36,7 @@ def config():
 def test_its_curves_and_figures_are_read(folder):
     runs = read_runs([folder])
     assert [(record.status, record.reason) for record in runs.all] == [("done", "")]
-    (cell,) = gather(runs).cells
+    (cell,) = group_runs(runs).groups
     assert cell.values("last").tolist() == [json.loads((OLD / "result.json").read_text())["last"]]
     assert cell.metric("replay.online_share")[0].tolist() == [10.0, 20.0]
 

@@ -60,7 +60,7 @@ def _typed(value: object) -> str:
 @pytest.fixture(scope="module")
 def server():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.lab.test_kills", "arb.cli.run", "arb.lab.run", "arb.report.figures"])
+    context.set_forkserver_preload(["tests.lab.test_kills", "arb.cli.run", "arb.lab.run", "arb.report.plots"])
     return context
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from arb import report
+from arb import make_report
 from arb.cli import main
 from arb.lab import plan
 from arb.lab.checkpoint import checkpoints
@@ -119,7 +119,7 @@ def test_an_agent_and_a_strategy_of_ones_own_are_swept_stopped_resumed_and_repor
     outcome = sweep(cells, out, workers=1)
     assert not outcome.failed
     assert {*outcome.done, *outcome.skipped} == {cell.folder for cell in cells}
-    assert report(out, out=place / "own-report").text.count("Newest") >= 1
+    assert make_report(out, out=place / "own-report").text.count("Newest") >= 1
     held = RunFolder(out / cells[1].folder).description().config
     assert (held["replay.half_life"], held["settings.largest_weight"]) == (100.0, 20.0)
 

@@ -43,7 +43,7 @@ def test_unfinished_runs_and_plain_returns_do_not_belong_there():
 
 
 def test_what_ours_rest_on_is_said():
-    cells = results(flat(1.0, task=HOPPER), flat(2.0, task=HOPPER, seed=1)).cells
+    cells = results(flat(1.0, task=HOPPER), flat(2.0, task=HOPPER, seed=1)).groups
     assert about_ours(cells).startswith("Ours: 2 seeds (in parentheses) of 4,000 updates offline and 10,000 steps")
     assert about_ours([None]).startswith("None of our runs belongs here; the paper has 4 seeds of 1,000,000 updates")
 
@@ -54,7 +54,7 @@ def test_a_detailed_table_without_runs_is_the_papers():
     assert all(given[1] == "paper" for given in labels(table))
     assert len(table.rows) == sum(len(tasks) + 1 for tasks in published.tasks().values())
     cell = published.detailed()["calql", HOPPER, "arb"]
-    assert (row(table, HOPPER, "paper")["ARB"].value, row(table, HOPPER, "paper")["ARB"].spread) == cell
+    assert (row(table, HOPPER, "paper")["ARB"].value, row(table, HOPPER, "paper")["ARB"].std) == cell
 
 
 def test_a_group_is_averaged_where_all_its_tasks_are_there():
@@ -74,7 +74,7 @@ def test_the_best_of_a_row_is_the_best_of_that_row():
         flat(score, task=HOPPER, strategy=s) for s, score in zip(STRATEGIES, (1.0, 2.0, 9.0, 3.0, 4.0), strict=True)
     ]
     entries = row(detailed_table(results(*runs), "iql"), HOPPER, "ours")
-    assert [name for name, e in entries.items() if e.best] == ["Top-N"]
+    assert [name for name, e in entries.items() if e.bold] == ["Top-N"]
     assert all(e.digits == 2 for e in entries.values() if e.value is not None)
 
 

@@ -73,3 +73,16 @@ def write_sweep(root, *, tasks, agents=("iql",), strategies=("naive", "arb"), se
                     cells.append({"folder": name, "config": config})
     (root / "plan.json").write_text(json.dumps({"cells": cells}))
     return root
+
+
+def write_pairs(root, differences, *, task="hopper-medium-v2", base="naive", strategy="arb", **leaves):
+    """Runs whose every evaluation has one score; those of a seed differ by the number given."""
+    for seed, difference in enumerate(differences):
+        level = 40.0 + 10.0 * seed
+        for name, score in ((base, level), (strategy, level + difference)):
+            config = config_of(task, "iql", name, seed, **leaves)
+            folder = write_run(root / f"{task}-{name}-{seed}-{len(leaves)}", config)
+            text = (folder / "eval.csv").read_text().splitlines()
+            flat = [",".join([*line.split(",")[:3], "0", repr(score)]) for line in text[1:] if line[:6] == "online"]
+            (folder / "eval.csv").write_text("\n".join([text[0], *flat]) + "\n")
+    return root

@@ -3,9 +3,7 @@
 import numpy as np
 
 from arb.lab.runfolder import Curve
-from arb.report.cells import gather
-from arb.report.record import Record
-from arb.report.runs import Records
+from arb.report.records import Record, Runs, group_runs
 from tests.report.folders import config_of
 
 
@@ -39,4 +37,23 @@ def flat(score, **more):
 
 
 def results(*runs):
-    return gather(Records((), tuple(runs)))
+    return group_runs(Runs((), tuple(runs)))
+
+
+HOPPER, WALKER = "hopper-medium-v2", "walker2d-medium-v2"
+
+
+def grid(scores, **more):
+    """Runs by strategy and task: one for each score, which is that of all its evaluations."""
+    return [
+        flat(score, strategy=strategy, task=task, seed=seed, **more)
+        for strategy, by_task in scores.items()
+        for task, values in by_task.items()
+        for seed, score in enumerate(values)
+    ]
+
+
+TWO_BY_TWO = {
+    "naive": {HOPPER: (10.0, 20.0), WALKER: (30.0, 40.0)},
+    "arb": {HOPPER: (50.0, 60.0), WALKER: (70.0, 120.0)},
+}

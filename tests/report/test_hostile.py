@@ -12,12 +12,10 @@ import pytest
 
 from arb.errors import DataError
 from arb.paper.reproduction import PAPER
-from arb.report import drawing
-from arb.report.archive import pack
-from arb.report.cells import gather
-from arb.report.comparison import groups, tables
-from arb.report.page import page, text, write_files, write_report
-from arb.report.runs import read_runs
+from arb.report import plots
+from arb.report.page import make_report, missing_text, page, page_data, write_files
+from arb.report.records import group_runs, pack, read_runs
+from arb.report.tables import tables
 from tests.report.folders import config_of, write_run
 
 TIMES = int(os.environ.get("ARB_FUZZ", "12"))
@@ -29,12 +27,11 @@ VALUES = (None, True, [], {}, [1], [[[[[[1]]]]]], 10**400, float("inf"), float("
 
 def shown(path):
     """Everything a report does with runs but the drawing of figures, which is slow and sees the same values."""
-    results = gather(read_runs([path]))
-    together = groups(results)
-    made = tables(results, together)
+    results = group_runs(read_runs([path]))
+    made = tables(results)
     files = [text for table in made for text in table.files().values()]
-    files.append(page(results, together, made, "t"))
-    files.append(text(results, made))
+    files.append(page([page_data(results, made)], results.runs.unreadable, "t"))
+    files.append(missing_text(results))
     for rendered in PAPER.values():
         files += rendered(results)[0].files().values()
     return results, "".join(files)
@@ -133,13 +130,13 @@ def test_mutated_archives(tmp_path):
 def test_a_name_from_a_file_is_no_path(tmp_path):
     write_run(tmp_path / "runs" / "good")
     write_run(tmp_path / "runs" / "evil", agent="/../../OUTSIDE")
-    (evil,) = read_runs([tmp_path / "runs"]).lacking
+    (evil,) = read_runs([tmp_path / "runs"]).missing
     assert "is not a name" in evil.reason
     # An archive's agents are labels.
     pack([tmp_path / "runs"], tmp_path / "archives" / "a.jsonl")
     text = (tmp_path / "archives" / "a.jsonl").read_text().replace('"agent":"iql"', '"agent":"/../../OUTSIDE"')
     (tmp_path / "archives" / "a.jsonl").write_text(text)
-    report = write_report([tmp_path / "archives"], tmp_path / "deep" / "report")
+    report = make_report([tmp_path / "archives"], tmp_path / "deep" / "report")
     assert {path.parent.parent for path in report.files if path.name != "index.html"} == {tmp_path / "deep" / "report"}
     assert (tmp_path / "deep" / "report" / "tables" / "area-OUTSIDE.txt").exists()
 
@@ -150,7 +147,7 @@ def test_agents_whose_names_make_the_same_file_get_files_of_their_own(tmp_path):
         pack([folder], tmp_path / f"{i}.jsonl")
         path = tmp_path / f"{i}.jsonl"
         path.write_text(path.read_text().replace('"agent":"iql"', f'"agent":"{agent}"'))
-    results = gather(read_runs([tmp_path / "0.jsonl", tmp_path / "1.jsonl"]))
+    results = group_runs(read_runs([tmp_path / "0.jsonl", tmp_path / "1.jsonl"]))
     assert len({results.file(agent) for agent in results.agents()}) == 2
 
 
@@ -172,7 +169,7 @@ def test_links_among_the_outputs_are_not_followed(tmp_path):
     out.mkdir()
     (out / "tables").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DataError, match="is a symbolic link"):
-        write_report([tmp_path / "runs"], out)
+        make_report([tmp_path / "runs"], out)
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DataError, match="is a symbolic link"):
         write_files(tmp_path / "link", {"x.txt": b""})
@@ -192,9 +189,9 @@ def test_text_does_not_become_a_formula_a_row_or_a_command(tmp_path):
     write_run(tmp_path / "a", task='=HYPERLINK("x")', final=1.0)
     write_run(tmp_path / "b", task="one | two\n| three |\x1b[2J", final=2.0)
     results, _ = shown(tmp_path)
-    made = {table.name: table for table in tables(results, [])}["last-iql"]
+    made = {table.name: table for table in tables(results)}["last-iql"]
     assert "\n'=HYPERLINK" in made.csv().replace("\"'", "'")
     assert all(line.startswith("|") for line in made.markdown().splitlines()[2:6])
     assert "\x1b" not in made.text()
     assert "\\textbackslash" not in made.latex()
-    assert drawing.plain("$x$") == r"\$x\$"
+    assert plots.plain("$x$") == r"\$x\$"

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from arb.report.archive import pack
-from arb.report.runs import read_archive
+from arb.report.records import pack, read_archive
 from tests.report.folders import config_of, write_run
 
 

@@ -13,18 +13,15 @@ from tools.results.claims import CLAIMS, verdicts
 from tools.results.findings import Campaign, answer
 
 from arb.errors import DataError
-from arb.report.archive import pack
-from arb.report.cells import gather
-from arb.report.runs import read_runs
-from tests.report.folders import config_of, write_run, write_sweep
-from tests.report.test_baseline import write_pairs
+from arb.report.records import group_runs, pack, read_runs
+from tests.report.folders import config_of, write_pairs, write_run, write_sweep
 
 ROOT = Path(__file__).parents[2]
 TASKS = ("hopper-random-v2", "hopper-medium-expert-v2")
 
 
 def campaign(path, name="c"):
-    return Campaign(name, gather(read_runs([path])))
+    return Campaign(name, group_runs(read_runs([path])))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +69,7 @@ def test_every_archive_has_a_page_with_its_tables_and_where_they_come_from(page)
     assert text.startswith("# Archive `main`")
     assert "[Back to the results](../results.md)" in text
     titles = re.findall(r"^\*\*(.*)\*\*$", text, re.MULTILINE)
-    assert [any(name in title for title in titles) for name in ("to Naive", "to Parallel", "last eval")] == [True] * 3
+    assert [any(name in title for title in titles) for name in ("to Naive", "by dataset", "last eval")] == [True] * 3
     assert "1 run of 25 failed" in text
     assert "`results/main.jsonl`, 24 runs" in text
     assert "hopper-random-v2 0f0f0f0f0f0f" in text

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 from tools.results.findings import Campaign, again, answer, by_agent, by_quality, limits, losses, temperatures
 
-from arb.report import paired
-from arb.report.cells import gather
-from arb.report.runs import read_runs
-from tests.report.folders import config_of, write_run
-from tests.report.test_baseline import write_pairs
+from arb.report import stats
+from arb.report.records import group_runs, read_runs
+from tests.report.folders import config_of, write_pairs, write_run
 
 
 def campaign(path, name="c"):
-    return Campaign(name, gather(read_runs([path])))
+    return Campaign(name, group_runs(read_runs([path])))
 
 
 def test_the_answer_says_only_what_the_interval_allows(tmp_path):
@@ -65,9 +63,10 @@ def test_a_replication_is_named_and_nothing_that_only_repeats(tmp_path):
 
 def test_a_contrast_is_a_difference_of_means_with_the_variance_of_both():
     some, others = [np.array([1.0, 3.0]), np.array([6.0, 6.0])], [np.array([0.0, 4.0, 8.0])]
-    found = paired.spread_of(paired.contrast(some, others))
-    assert found.mean == pytest.approx(4.0 - 4.0)
-    assert found.error**2 == pytest.approx((2.0 / 2) / 4 + 16.0 / 3)  # s²/n of a task over tasks²
+    both = stats.contrast(some, others)
+    error, _ = stats.standard_error(both)
+    assert stats.mean_of(both) == pytest.approx(4.0 - 4.0)
+    assert error**2 == pytest.approx((2.0 / 2) / 4 + 16.0 / 3)  # s²/n of a task over tasks²
 
 
 def test_two_budgets_of_one_strategy_do_not_hide_each_other(tmp_path):
@@ -77,7 +76,7 @@ def test_two_budgets_of_one_strategy_do_not_hide_each_other(tmp_path):
     (text,) = by_agent([campaign(tmp_path / name, name) for name in "ab"])
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("|")]
     found = {name.strip(" |"): cell.split(" ")[0] for name, cell in zip(rows[0][3:], rows[2][3:], strict=True)}
-    assert (found["ARB pretrain=10"], found["ARB pretrain=20"]) == ("5.5", "9.5")
+    assert (found["ARB pretrain=10"], found["ARB pretrain=20"]) == ("+5.5", "+9.5")
 
 
 def test_losses_are_named_worst_first(tmp_path):
@@ -140,7 +139,7 @@ def test_differences_by_quality_of_the_data(tmp_path):
     rows = [line for line in tables[0].splitlines() if line.startswith("|")][2:]
     assert [row.split(" | ")[0] for row in rows] == ["| medium-expert", "| random"]
     assert "2.0" in rows[0]  # the mean of 4 and 0
-    assert "**20.0" in rows[1]
+    assert "**+20.0" in rows[1]
     assert "(6)" in rows[1]
     rows = [line for line in tables[1].splitlines() if line.startswith("| ")][1:]
     assert [row.split(" | ")[0] for row in rows] == [
@@ -150,8 +149,8 @@ def test_differences_by_quality_of_the_data(tmp_path):
     assert "(12)" in rows[2]
     rows = [line for line in tables[2].splitlines() if line.startswith("| ")][1:]
     assert [row.split(" \\[")[0] for row in rows] == [
-        "| hopper | 7.0",
-        "| walker2d | **15.0",
+        "| hopper | +7.0",
+        "| walker2d | **+15.0",
     ]  # of 10 and 4, of 30 and 0
 
 
@@ -168,9 +167,9 @@ def test_differences_by_agent_and_archive_without_repeating_runs(tmp_path):
         ["| IQL", "hopper-medium-v2", "a"],
         ["| IQL", "antmaze-umaze-v2", "b"],
     ]
-    assert "| 2.0 " in rows[0]
-    assert "**10.0" in rows[0]
-    assert "| — | 4.5 " in rows[1]
+    assert "| +2.0 " in rows[0]
+    assert "**+10.0" in rows[0]
+    assert "| — | +4.5 " in rows[1]
 
 
 def test_temperatures_show_what_was_set_or_solved(tmp_path):

@@ -53,7 +53,7 @@ def test_gains_are_parted_by_the_first_share():
     high = runs([1.0, 2.0, 3.0], LOW + 0.01, "hopper-medium-v2")
     text = foresight([Campaign("c", results(*low, *high))])
     (row,) = (line for line in text.splitlines() if line.startswith("| IQL | c |"))
-    assert [cell.split(" ")[0].strip("*") for cell in row.split(" | ")[2:]] == ["12.0", "2.0", "10.0"]
+    assert [cell.split(" ")[0].strip("*") for cell in row.split(" | ")[2:]] == ["+12.0", "+2.0", "+10.0"]
     tasks = [line.split(" | ")[1:4] for line in text.splitlines() if "-v2" in line]
     assert tasks == [["walker2d-medium-v2", "c", "32"], ["hopper-medium-v2", "c", "34"]]  # lowest first
 

@@ -36,15 +36,10 @@ from arb.errors import DataError
 from arb.lab.algorithms import agent_label
 from arb.lab.strategies import strategy_label
 from arb.progress import count
-from arb.report.baseline import paired_tables
-from arb.report.cells import gather
-from arb.report.comparison import episodes_of, score_table, steps_of
-from arb.report.drawing import drawing, themed
-from arb.report.figures import agent_figures
-from arb.report.page import write_files
-from arb.report.page_data import told
-from arb.report.record import Record
-from arb.report.runs import ARCHIVE, Records, read_archive
+from arb.report.page import summarise, write_files
+from arb.report.plots import agent_figures, themed, transparent_svg
+from arb.report.records import ARCHIVE, Record, Runs, group_runs, read_archive
+from arb.report.tables import episodes_of, paired_tables, score_table, steps_of
 
 NOTES = "notes.md"
 PREDICTION = "what-the-first-refresh-predicts"
@@ -74,7 +69,7 @@ def write_results(folder: Path, page: Path) -> tuple[Path, ...]:
     archives = sorted(folder.glob(f"*{ARCHIVE}")) if folder.is_dir() else []
     if not archives:
         raise DataError(f"there is no archive (*{ARCHIVE}) in {folder}: `arb report --pack RUNS` makes one")
-    campaigns = [Campaign(path.stem, gather(Records((path,), tuple(read_archive(path))))) for path in archives]
+    campaigns = [Campaign(path.stem, group_runs(Runs((path,), tuple(read_archive(path))))) for path in archives]
     if not any(campaign.runs for campaign in campaigns):
         raise DataError(f"no archive in {folder} holds a finished run: there is nothing to show")
     campaigns.sort(key=lambda campaign: -len({run.task for run in campaign.runs}))
@@ -157,10 +152,10 @@ def archive_page(campaign: Campaign, drawn: Collection[str], back: str) -> str:
     for agent in results.agents():
         parts += pictures(campaign, agent, drawn)
     parts.append("## How it was made\n\n" + made(campaign))
-    lacking = results.runs.lacking
-    if lacking:
-        parts.append(f"{count(len(lacking), 'run')} of {len(results.runs.all)} failed and are in no table: "
-                     + "; ".join(sorted({run.reason for run in lacking})) + ".")  # fmt: skip
+    missing = results.runs.missing
+    if missing:
+        parts.append(f"{count(len(missing), 'run')} of {len(results.runs.all)} failed and are in no table: "
+                     + "; ".join(sorted({run.reason for run in missing})) + ".")  # fmt: skip
     return "\n\n".join(parts) + "\n"
 
 
@@ -170,7 +165,7 @@ def figures_of(campaign: Campaign) -> Iterator[tuple[str, bytes]]:
         with themed(ground):
             for agent in campaign.results.agents():
                 for kind, figure in agent_figures(campaign.results, agent):
-                    yield _file(campaign, agent, kind) + ending, drawing(figure)
+                    yield _file(campaign, agent, kind) + ending, transparent_svg(figure)
 
 
 def pictures(campaign: Campaign, agent: str, drawn: Collection[str], folder: str = "") -> Iterator[str]:
@@ -193,7 +188,7 @@ def _prediction(campaigns: Sequence[Campaign]) -> Iterator[tuple[str, bytes]]:
         with themed(ground):
             figure = picture(campaigns)
         if figure is not None:
-            yield PREDICTION + ending, drawing(figure)
+            yield PREDICTION + ending, transparent_svg(figure)
 
 
 def _file(campaign: Campaign, agent: str, kind: str) -> str:
@@ -225,14 +220,14 @@ def protocol(campaigns: Sequence[Campaign], stem: str) -> str:
     """What was run for each archive, with links to their pages."""
     lines = ["Each archive has a page with all its tables and figures, versions and data:", ""]
     for name, results in campaigns:
-        cells = [cell for cell in results.cells if cell.finished]
+        cells = [cell for cell in results.groups if cell.finished]
         runs = [run for cell in cells for run in cell.runs]
         if not runs:
             lines.append(f"- [`{name}`]({stem}/{name}.md): no finished run")
             continue
         agents = " and ".join(map(agent_label, results.agents()))
         tasks = count(len({run.task for run in runs}), "task")
-        every = told(run.config.get("evaluation.every") for run in runs)
+        every = summarise(run.config.get("evaluation.every") for run in runs)
         lines.append(
             f"- [`{name}`]({stem}/{name}.md): {agents} on {tasks}, {count(len(runs), 'run')} of {steps_of(cells)}; an "
             f"evaluation every {every} steps, with {episodes_of(cells)}"
@@ -240,7 +235,7 @@ def protocol(campaigns: Sequence[Campaign], stem: str) -> str:
     everything = [run for campaign in campaigns for run in campaign.runs]
     lines += [
         "",
-        f"Processor: {told(run.machine.get('cpu') for run in everything)}. Versions: {_versions(everything)}.",
+        f"Processor: {summarise(run.machine.get('cpu') for run in everything)}. Versions: {_versions(everything)}.",
     ]
     lines += ["`python tools/results/build.py` rebuilds all pages without training."]
     return "\n".join(lines)
@@ -255,8 +250,8 @@ def made(campaign: Campaign) -> str:
             f"- raw data: `results/{campaign.name}{ARCHIVE}`, {count(len(runs), 'run')}, a JSON line each, with every "
             "episode's return",
             f"- minutes per run: {_minutes(runs)}",
-            f"- processor: {told(run.machine.get('cpu') for run in runs)}",
-            f"- commit: {told(str(run.machine.get('commit') or '')[:12] for run in runs)}",
+            f"- processor: {summarise(run.machine.get('cpu') for run in runs)}",
+            f"- commit: {summarise(str(run.machine.get('commit') or '')[:12] for run in runs)}",
             f"- versions: {_versions(runs)}",
             f"- datasets (SHA-256): {', '.join(data)}",
         ]
@@ -265,7 +260,7 @@ def made(campaign: Campaign) -> str:
 
 def _versions(runs: Sequence[Record]) -> str:
     names = sorted({name for run in runs for name in run.versions})
-    return "; ".join(f"{name} {told(run.versions.get(name) for run in runs)}" for name in names)
+    return "; ".join(f"{name} {summarise(run.versions.get(name) for run in runs)}" for name in names)
 
 
 def _minutes(runs: Sequence[Record]) -> str:

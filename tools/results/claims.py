@@ -12,11 +12,9 @@ from arb.data.tasks import family_of
 from arb.lab.algorithms import agent_label, tuned
 from arb.lab.strategies import strategy_label
 from arb.replay.arb import EFFECTIVE
-from arb.report import paired
-from arb.report.baseline import comparisons
-from arb.report.cells import MEASURES, PRIMARY, Results
-from arb.report.record import Record
-from arb.report.statistics import CONFIDENCE, Floats
+from arb.report import stats
+from arb.report.records import MEASURES, PRIMARY, Floats, Record, Results
+from arb.report.stats import CONFIDENCE, comparisons
 from arb.report.tables import Table, estimated
 
 Differences = dict[str, Floats]
@@ -84,7 +82,7 @@ def by_default(run: Record) -> bool:
 
 
 def _of_arb(results: Results) -> list[Record]:
-    return [run for cell in results.cells if cell.finished and cell.strategy == "arb" for run in cell.runs]
+    return [run for cell in results.groups if cell.finished and cell.strategy == "arb" for run in cell.runs]
 
 
 def _varied(
@@ -186,12 +184,12 @@ CLAIMS: tuple[Claim, ...] = (
 def verdicts(everything: Sequence[Results]) -> Table:
     """Every claim with the mean difference, its interval, and what follows: corrected for the number of claims."""
     found = {claim.says: claim.of(everything) for claim in CLAIMS}
-    corrected = paired.holm({says: paired.p_value(list(d.values())) if d else None for says, d in found.items()})
+    corrected = stats.holm({says: stats.p_value(list(d.values())) if d else None for says, d in found.items()})
     rows = []
     for claim in CLAIMS:
         differences = found[claim.says]
         says = _verdict(claim, differences, corrected[claim.says])
-        interval = paired.t_interval(list(differences.values())) if differences else None
+        interval = stats.t_interval(list(differences.values())) if differences else None
         entry = estimated(interval, n=sum(map(len, differences.values())))
         rows.append(((claim.says, says, claim.number), (entry,)))
     notes = (
@@ -212,4 +210,4 @@ def _verdict(claim: Claim, differences: Mapping[str, Floats], corrected: float |
         return "contradicted: it has no effect"
     if corrected is None or corrected >= 1.0 - CONFIDENCE:
         return "not confirmed"
-    return "confirmed" if paired.mean_of(list(differences.values())) > 0 else "contradicted"
+    return "confirmed" if stats.mean_of(list(differences.values())) > 0 else "contradicted"

@@ -11,12 +11,10 @@ from arb.data.tasks import family_of
 from arb.lab.algorithms import agent_label
 from arb.lab.strategies import OURS, STRATEGIES, strategy_label
 from arb.progress import count, counts
-from arb.report import paired
-from arb.report.baseline import Comparison, Rows, comparisons, difference_table, verdict
-from arb.report.cells import Results, Seeds
-from arb.report.record import Record
-from arb.report.statistics import CONFIDENCE, ByTask
-from arb.report.tables import Entry, Table, estimated
+from arb.report import stats
+from arb.report.records import Record, Results, RunGroup
+from arb.report.stats import CONFIDENCE, ByTask, Comparison, comparisons, verdict
+from arb.report.tables import DifferenceRows, Entry, Table, difference_table, estimated
 
 SAID: Mapping[str, str] = {
     "better": "it helps on average",
@@ -65,7 +63,7 @@ def answer(campaigns: Sequence[Campaign]) -> str:
             continue
         campaign, one = chosen[strategy]
         rivals = [o for o in comparisons(campaign.results, "naive") if o.agent == one.agent and o.normalised]
-        corrected = paired.holm({o.variant: paired.p_value(o.over(o.normalised)) for o in rivals})
+        corrected = stats.holm({o.variant: stats.p_value(o.over(o.normalised)) for o in rivals})
         some = one.over(one.normalised)
         where = f"{agent_label(one.agent)} on {count(len(some), 'task')}: "
         seeds = f", {counts(map(len, some), 'seed')} each"
@@ -123,7 +121,7 @@ def _chosen(campaigns: Sequence[Campaign]) -> dict[str, tuple[Campaign, Comparis
 
 def _verdict(some: ByTask, corrected: float | None) -> str:
     """What may be said, and whether it is the correction that forbids more."""
-    says, p = verdict(some, corrected), paired.p_value(some)
+    says, p = verdict(some, corrected), stats.p_value(some)
     return "not corrected" if says == "cannot tell" and p is not None and p < 1.0 - CONFIDENCE else says
 
 
@@ -133,7 +131,7 @@ def _weight(one: Comparison) -> tuple[bool, int]:
 
 
 def _points(some: ByTask, more: str = "") -> str:
-    mean, low, high = paired.t_interval(some)
+    mean, low, high = stats.t_interval(some)
     reach = "without an interval" if low is None or high is None else f"95% interval {low:+.1f} to {high:+.1f}"
     return f"{mean:+.1f} points ({reach}{more})"
 
@@ -143,7 +141,7 @@ def _when(one: Comparison) -> str:
     several, single = (one.over(tasks) for tasks in by_recorders(one.normalised))
     if not several or not single:
         return ""
-    apart = _points(paired.contrast(several, single))
+    apart = _points(stats.contrast(several, single))
     return (
         f"{one.variant} gains {_points(several)} where several policies recorded the data and {_points(single)} where "
         f"one did, a difference of {apart}; this division was made after runs had been seen."
@@ -187,7 +185,9 @@ def quality_tables(results: Results, agent: str) -> list[Table]:
     found = [one for one in comparisons(results, "naive") if one.agent == agent and one.normalised]
     if not found or min(map(len, qualities.values()), default=0) < 2:
         return []
-    rows: Rows = {(name,): {one.variant: one.over(tasks) for one in found} for name, tasks in qualities.items()}
+    rows: DifferenceRows = {
+        (name,): {one.variant: one.over(tasks) for one in found} for name, tasks in qualities.items()
+    }
     tables = [difference_table(rows, ("data",), "naive")]
     several, single = by_recorders(results.tasks(agent))
     if several and single:
@@ -197,7 +197,7 @@ def quality_tables(results: Results, agent: str) -> list[Table]:
             (f"several policies: {names[0]}",): {variant: many for variant, (many, _) in parts.items()},
             (f"one policy: {names[1]}",): {variant: alone for variant, (_, alone) in parts.items()},
             ("several minus one",): {
-                variant: paired.contrast(many, alone) if many and alone else []
+                variant: stats.contrast(many, alone) if many and alone else []
                 for variant, (many, alone) in parts.items()
             },
         }
@@ -267,12 +267,12 @@ def losses(campaigns: Sequence[Campaign]) -> str:
                 if runs <= seen or task not in one.normalised:
                     continue
                 seen |= runs
-                found = paired.t_interval([values])
+                found = stats.t_interval([values])
                 compared, below = compared + 1, below + (found.value < 0.0)
                 if found.value <= -SMALLEST_LOSS:
                     sure = found.high is not None and found.high < 0.0
                     labels = (campaign.name, agent_label(one.agent), task, one.variant, strategy_label(rival))
-                    rows.append((found.value, (labels, (estimated(found, best=sure, n=len(values)),))))
+                    rows.append((found.value, (labels, (estimated(found, bold=sure, n=len(values)),))))
     if not compared:
         return "Nothing has been compared yet."
     said = f"{below} of {count(compared, 'comparison')} of ARB or ARB auto with a rival on one task are below zero"
@@ -308,7 +308,7 @@ def temperatures(campaigns: Sequence[Campaign]) -> Table:
     )
 
 
-def _at_the_end(cells: Sequence[Seeds], figure: str) -> float | None:
+def _at_the_end(cells: Sequence[RunGroup], figure: str) -> float | None:
     """The last value of a replay figure, mean over seeds and then over tasks."""
     last = [found[1][:, -1] for cell in cells if (found := cell.metric(f"replay.{figure}"))]
     ends = [float(np.nanmean(values)) for values in last if np.isfinite(values).any()]

@@ -15,12 +15,11 @@ from matplotlib.figure import Figure
 from tools.results.findings import Campaign, distinct, plain, quality_of
 
 from arb.lab.algorithms import agent_label
-from arb.report import paired
-from arb.report.baseline import Comparison, difference_table
-from arb.report.drawing import PALE, TITLE, tidy
-from arb.report.record import Record
-from arb.report.statistics import ByTask, Floats
-from arb.report.tables import Entry, Table, estimated
+from arb.report import stats
+from arb.report.plots import PALE, TITLE, tidy
+from arb.report.records import Floats, Record
+from arb.report.stats import ByTask, Comparison
+from arb.report.tables import Entry, Table, difference_table, estimated
 
 LOW = 1.0 / 3.0
 """Part of the bound below which the first online share is called low."""
@@ -90,7 +89,7 @@ def foresight(campaigns: Sequence[Campaign]) -> str:
 
 
 def _gain(values: Floats) -> Entry:
-    return estimated(paired.t_interval([values]), n=len(values))
+    return estimated(stats.t_interval([values]), n=len(values))
 
 
 def picture(campaigns: Sequence[Campaign]) -> Figure | None:
@@ -139,5 +138,5 @@ def _cells(one: Comparison) -> list[tuple[str, float, Floats]]:
 def _split(some: Sequence[Gain]) -> dict[str, ByTask]:
     low = [gain.differences for gain in some if gain.share < LOW]
     high = [gain.differences for gain in some if gain.share >= LOW]
-    both = paired.contrast(low, high) if low and high else []
+    both = stats.contrast(low, high) if low and high else []
     return {"low initial share": low, "high initial share": high, "low minus high": both}

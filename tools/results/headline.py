@@ -15,12 +15,10 @@ from tools.results.findings import by_recorders
 
 from arb.lab.strategies import OURS
 from arb.progress import counts
-from arb.report import paired
-from arb.report.baseline import Comparison, comparisons, verdict
-from arb.report.cells import Results, Seeds, gather
-from arb.report.drawing import drawing, themed
-from arb.report.figures import scores_and_shares
-from arb.report.runs import read_runs
+from arb.report import stats
+from arb.report.plots import scores_and_shares, themed, transparent_svg
+from arb.report.records import Results, RunGroup, group_runs, read_runs
+from arb.report.stats import Comparison, comparisons, verdict
 
 ARCHIVES = ROOT / "results"
 CAMPAIGN, REPLICATION, STUDY = (ARCHIVES / f"{name}.jsonl" for name in ("locomotion", "rivals", "temperature"))
@@ -43,11 +41,11 @@ def pages() -> dict[Path, str]:
 
 
 def _results(archive: Path) -> Results:
-    return gather(read_runs([archive]))
+    return group_runs(read_runs([archive]))
 
 
 def _interval(some: Sequence[Any]) -> str:
-    mean, low, high = paired.t_interval(some)
+    mean, low, high = stats.t_interval(some)
     return f"{mean:+.1f}" if low is None else f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
@@ -97,7 +95,7 @@ def _compared(archive: Path) -> list[Comparison]:
 def _clauses(found: Sequence[Comparison]) -> dict[str, str]:
     """By strategy: the difference to naive replay, and what may be said of it."""
     values = {one.strategy: one.over(one.normalised) for one in found}
-    corrected = paired.holm({name: paired.p_value(some) for name, some in values.items()})
+    corrected = stats.holm({name: stats.p_value(some) for name, some in values.items()})
     said = {}
     for one in found:
         word = verdict(values[one.strategy], corrected[one.strategy])
@@ -129,7 +127,7 @@ def later_seeds() -> str:
     return _wrapped(
         f"With seed{'s' * (len(seeds) > 1)} {' and '.join(map(str, sorted(seeds)))} alone, ARB auto minus naive replay "
         f"in points of area: {gains(several)}, where several policies recorded the data; {gains(single)}, where one "
-        f"did; the first minus the second {_interval(paired.contrast(several, single))}."
+        f"did; the first minus the second {_interval(stats.contrast(several, single))}."
     )
 
 
@@ -140,7 +138,7 @@ def study_table(results: Results) -> str:
     differences = {one.variant: one.over(one.normalised) for one in comparisons(results, "naive")}
     rows = []
     for variant in results.variants("iql"):
-        found = [results.cell(task, "iql", variant) for task in tasks]
+        found = [results.group(task, "iql", variant) for task in tasks]
         cells = [cell for cell in found if cell and cell.finished]
         areas = [cell.values("area").mean() if cell in cells else None for cell in found]
         areas.append(None if None in areas else sum(areas) / len(areas))
@@ -148,11 +146,11 @@ def study_table(results: Results) -> str:
         shares = [_at_the_end(cells, name) for name in ("replay.effective_share", "replay.online_share")]
         rows.append([variant, *("" if area is None else f"{area:.1f}" for area in areas), against, *shares])
     head = ["", *(task.partition("-")[2] for task in tasks), "mean", "minus Naive [95 %]", "ESS, % of rows"]
-    seeds = counts((len(cell.runs) for cell in results.cells if cell.finished), "seed")
+    seeds = counts((len(cell.runs) for cell in results.groups if cell.finished), "seed")
     return table([*head, "online, % of a batch"], rows) + f"\n\nSeeds per cell: {seeds.removesuffix(' seeds')}."
 
 
-def _at_the_end(cells: Iterable[Seeds], metric: str) -> str:
+def _at_the_end(cells: Iterable[RunGroup], metric: str) -> str:
     """From where to where a replay metric reaches over the datasets at the end of fine-tuning, in per cent."""
     ends = [100 * float(found[1][:, -1].mean()) for cell in cells if (found := cell.metric(metric))]
     low, high = (f"{end(ends):.0f}" for end in (min, max))
@@ -162,10 +160,10 @@ def _at_the_end(cells: Iterable[Seeds], metric: str) -> str:
 def study_plots() -> dict[Path, bytes]:
     """The plot of docs/temperature.md on light and dark ground; other versions of Matplotlib give other bytes."""
     results = _results(STUDY)
-    three = tuple(cell for cell in results.cells if cell.task == SHOWN and cell.strategy == "arb")
+    three = tuple(cell for cell in results.groups if cell.task == SHOWN and cell.strategy == "arb")
     found = {}
     for ground, ending in (("light", ""), ("dark", "-dark")):
         with themed(ground):
-            figure = scores_and_shares(replace(results, cells=three), "Three temperatures on one dataset")
-            found[ROOT / "docs" / f"temperature{ending}.svg"] = drawing(figure)
+            figure = scores_and_shares(replace(results, groups=three), "Three temperatures on one dataset")
+            found[ROOT / "docs" / f"temperature{ending}.svg"] = transparent_svg(figure)
     return found

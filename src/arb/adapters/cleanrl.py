@@ -182,7 +182,7 @@ class ReplayBuffer:
         return f"ReplayBuffer({self.buffer.rows.described})"
 
     def stats(self) -> dict[str, float]:
-        """Figures about the sampling distribution, such as `online_share`; docs/reference/figures.md explains them."""
+        """Figures about the sampling distribution, such as `online_share`; docs/reference/metrics.md explains them."""
         return self.buffer.stats()
 
     def _out(self, column: Any) -> Any:

@@ -194,7 +194,7 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         return f"ReplayBuffer({self.rows.described})"
 
     def stats(self) -> dict[str, float]:
-        """Figures about the sampling distribution; docs/reference/figures.md explains them."""
+        """Figures about the sampling distribution; docs/reference/metrics.md explains them."""
         return self.rows.stats()
 
     def dump(self, f: BinaryIO) -> None:

@@ -83,7 +83,7 @@ class StrategySampler(HostSampler):
         return self._rows
 
     def stats(self) -> dict[str, float]:
-        """Figures about the sampling distribution; docs/reference/figures.md explains them."""
+        """Figures about the sampling distribution; docs/reference/metrics.md explains them."""
         return self.rows.stats()
 
     # ---- experience in -------------------------------------------------------------------------------------------

@@ -26,10 +26,10 @@ def report(options: argparse.Namespace) -> None:
     """Carry out `arb report`."""
     if options.pack:
         return _pack(options.runs, options.out or Path(f"{options.runs[0].resolve().name}.jsonl"))
-    from arb.report.page import write_report
+    from arb.report.page import make_report
 
     out = options.out or Path("report")
-    made = write_report(options.runs, out, title=options.title)
+    made = make_report(options.runs, out, title=options.title)
     print(made.text)
     print(f"page        {made.page}")
     print(f"files       {len(made.files)} in {out}, tables as txt, md, tex and csv, plots as png, svg and pdf")
@@ -38,7 +38,7 @@ def report(options: argparse.Namespace) -> None:
 
 def _pack(runs: list[Path], out: Path) -> None:
     from arb.progress import count
-    from arb.report.archive import pack
+    from arb.report.records import pack
 
     packed = pack(runs, out)
     kept = f", {packed.kept} of them from before" if packed.kept else ""

@@ -114,9 +114,9 @@ def compare(options: argparse.Namespace) -> int:
     outcome = _carry_out(cells, out, options)
     if outcome is None:
         return 0
-    from arb.report.page import write_report
+    from arb.report.page import make_report
 
-    report = write_report([out], out / "report", title=title)
+    report = make_report([out], out / "report", title=title)
     print(f"\n{report.text}\n\nreport in {report.page}")
     return 1 if outcome.failed else 0
 

@@ -21,7 +21,7 @@ from arb.lab.setup import Problem, describe_run
 from arb.lab.stopping import stoppable
 from arb.lab.training import Training
 from arb.progress import Tell
-from arb.report.figures import run_picture
+from arb.report.plots import plot_run
 
 
 def run(
@@ -69,7 +69,7 @@ def run(
         training = Training(config, place, problem, tell or (lambda *_: None), save_every, shared)
         with stoppable() if stop is None else nullcontext(stop) as asked_to_stop:
             training.go(asked_to_stop)
-        run_picture(place.path, place.picture_file)
+        plot_run(place.path, place.picture_file)
         found = place.result()
         write_text(place.result_file, json.dumps(found._asdict() | {"folder": place.path.name}, indent=1))
         place.last_good.unlink(missing_ok=True)  # of an attempt before

@@ -21,12 +21,6 @@ from arb.replay.samplers import Mixed, Sampler, Uniform
 from arb.replay.scores import Likelihood
 from arb.replay.temperature import Temperature, Unit
 
-FIGURES = (
-    "collected_return", "online_rows", "online_share", "drawn_online_share", "effective_share", "entropy",
-    "top_trajectories", "clipped_low", "clipped_high", "age", "ratio_loss", "online_priority", "temperature",
-    "online_bound", "replay_volume",
-)  # fmt: skip
-"""Figures about replay in metrics.csv, the same columns for all strategies; docs/reference/figures.md defines them."""
 OTHER_COLOURS = ("#7a5195", "#8c6d31", "#4d4d4d")
 
 
@@ -80,7 +74,7 @@ class Strategy:
     colour: str = ""
     """In figures and on the page (Okabe and Ito, Color Universal Design, 2008)."""
     figures: tuple[str, ...] = ()
-    """What its sampler reports beside `FIGURES`."""
+    """What its sampler reports beside `arb.lab.metrics.LOGGED`."""
     whole_length: bool = False
     """Whether what it does early depends on the number of online steps, so that a longer run is another run."""
     settings: type = field(default=Replay)

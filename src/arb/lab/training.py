@@ -26,11 +26,12 @@ from arb.lab.algorithms import agent_class
 from arb.lab.checkpoint import AGENT, BUFFER, STATE, Pretrained, checkpoints, write_checkpoint
 from arb.lab.config import Config
 from arb.lab.machine import Logbook
+from arb.lab.metrics import LOGGED
 from arb.lab.plugins import is_plug_in
 from arb.lab.runfolder import RunFolder
 from arb.lab.setup import Problem, key_of, stream
 from arb.lab.stopping import Interrupted
-from arb.lab.strategies import FIGURES, strategy_row
+from arb.lab.strategies import strategy_row
 from arb.policies.export import Which, export_policy
 from arb.progress import Tell
 from arb.replay.buffer import ReplayBuffer
@@ -72,7 +73,7 @@ class Training:
         self.config, self.folder, self.problem, self.tell, self.save_every = config, folder, problem, tell, save_every
         self.pretrained = pretrained
         self.tables = {"metrics": GrowingTable(folder.metrics_file), "eval": GrowingTable(folder.eval_file)}
-        self.figures = (*FIGURES, *strategy_row(config.replay.strategy).figures)
+        self.figures = (*LOGGED, *strategy_row(config.replay.strategy).figures)
         self.log = Logbook(folder)
         self.clock = self.log.clock
         self._best = folder.policy("best")

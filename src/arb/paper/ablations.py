@@ -11,12 +11,9 @@ from arb.lab.algorithms import agent_label
 from arb.paper import published
 from arb.paper.experiments import HOPPERS
 from arb.paper.tables import about_ours
-from arb.report.cells import Results, Seeds, gather, spelt
-from arb.report.comparison import entry
-from arb.report.figures import scores_and_shares
-from arb.report.record import Record
-from arb.report.runs import Records
-from arb.report.tables import Entry, Table
+from arb.report.plots import scores_and_shares
+from arb.report.records import Record, Results, RunGroup, Runs, format_value, group_runs
+from arb.report.tables import Entry, Table, mean_entry
 
 Chosen = tuple[Results, bool, str]
 """Our runs for an analysis, whether they are on the paper's agent and tasks, and what to say about that."""
@@ -30,7 +27,7 @@ def _chosen(results: Results, agent: str, tasks: Sequence[str], leaf: str | None
     said = f"The paper shows {agent_label(agent)} on {', '.join(tasks)}."
     if others and not same:
         said += " Ours are on other tasks or agents."
-    return gather(Records(results.runs.paths, tuple(same or others))), bool(same) or not others, said
+    return group_runs(Runs(results.runs.paths, tuple(same or others))), bool(same) or not others, said
 
 
 def _values(runs: Sequence[Record], like: Record, leaf: str) -> set[str]:
@@ -41,7 +38,7 @@ def online_ratio(results: Results) -> tuple[Table, Figure | None]:
     """Where batches come from over steps, and whether that is above the buffer's share."""
     chosen, _, said = _chosen(results, "famo2o", HOPPERS)
     rows = []
-    for cell in chosen.cells:
+    for cell in chosen.groups:
         share, buffer = cell.metric("replay.online_share"), cell.metric("replay.online_rows")
         if share and buffer:
             mine, whole = share[1].mean(0), buffer[1].mean(0)
@@ -55,7 +52,7 @@ def online_ratio(results: Results) -> tuple[Table, Figure | None]:
         "and rises most where the dataset is poor.",
         "In percent: the online share of a batch after a tenth, half and all of the steps, that of the buffer at the "
         "end, and the part of the time in which the former is not below the latter.",
-        about_ours(chosen.cells),
+        about_ours(chosen.groups),
     )
     columns = ("at 10%", "at 50%", "at the end", "buffer", "not below")
     title = "Online share of the batches"
@@ -84,31 +81,33 @@ def _ablation(
 ) -> tuple[Table, Figure | None]:
     """One row per value of a setting: the published score where one is printed, ours, and our online share."""
     results, as_paper, said = chosen
-    found = [(cell.runs[0].config.get(leaf), cell) for cell in results.cells]
+    found = [(cell.runs[0].config.get(leaf), cell) for cell in results.groups]
     own = [value for value, _ in found]
     unrun = [value for value in known if as_paper and value not in own]
-    rows = [(("", "", spelt(value)), (_printed(known[value]), Entry(), Entry())) for value in unrun]
+    rows = [(("", "", format_value(value)), (_printed(known[value]), Entry(), Entry())) for value in unrun]
     for value, cell in found:
         share = cell.metric("replay.online_share")
         end = Entry(float(100.0 * share[1].mean(0)[-1])) if share else Entry()
         printed = _printed(known[value]) if as_paper and value in known else Entry()
-        rows.append(((cell.task, agent_label(cell.agent), spelt(value)), (printed, entry(cell.values("last")), end)))
+        rows.append(
+            ((cell.task, agent_label(cell.agent), format_value(value)), (printed, mean_entry(cell.values("last")), end))
+        )
     notes = (
         f"{said} {claim} The number printed for its default is that of its detailed table.",
-        about_ours(results.cells),
+        about_ours(results.groups),
     )
     corner = ("task", "agent", leaf.rpartition(".")[2])
     columns = ("paper", "ours", "online share at the end, %")
     table = Table(f"paper-{name}", title, corner, columns, tuple(rows), notes)
-    return table, scores_and_shares(results, title) if results.cells else None
+    return table, scores_and_shares(results, title) if results.groups else None
 
 
 def clip(results: Results) -> tuple[Table, Figure | None]:
     """ARB's clipping bounds, each varied while the other keeps its default."""
     chosen, _, said = _chosen(results, "pex", ("antmaze-large-diverse-v2",), "replay.clip")
-    where = list(dict.fromkeys((cell.agent, cell.task) for cell in chosen.cells))
-    own: dict[tuple[str, float, tuple[str, str]], Seeds] = {}
-    for cell in chosen.cells:
+    where = list(dict.fromkeys((cell.agent, cell.task) for cell in chosen.groups))
+    own: dict[tuple[str, float, tuple[str, str]], RunGroup] = {}
+    for cell in chosen.groups:
         bounds = cell.runs[0].config.get("replay.clip", (-12.0, 7.0))
         if not (isinstance(bounds, list | tuple) and len(bounds) == 2 and all(isinstance(b, float) for b in bounds)):
             continue
@@ -126,13 +125,13 @@ def clip(results: Results) -> tuple[Table, Figure | None]:
         printed = _printed(published.clip()[bound, value]) if (bound, value) in published.clip() else Entry()
         if bound == "high" and printed.value is not None:
             printed = replace(printed, mark="†")
-        entries = (printed, *(entry(cell.values("last")) if cell else Entry() for cell in cells))
+        entries = (printed, *(mean_entry(cell.values("last")) if cell else Entry() for cell in cells))
         rows.append((({"low": "lower", "high": "upper"}[bound], f"{value:g}"), entries))
     notes = (
         said,
         "† The likelihood of the paper's appendix, a standard normal density averaged over action dimensions, is never "
         "above -0.919: no upper bound of this column can bind, so its differences cannot be an effect of the bound.",
-        about_ours(chosen.cells),
+        about_ours(chosen.groups),
     )
     columns = ("paper", *(f"ours, {agent_label(agent)} on {task}" for agent, task in where))
     return Table("paper-clip", "ARB's clipping bounds", ("bound", "value"), columns, tuple(rows), notes), None

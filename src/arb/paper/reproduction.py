@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from arb.errors import DataError, suggest
 from arb.paper.ablations import clip, online_ratio, temperature, trajectory
 from arb.paper.tables import detailed_table, summary_table
-from arb.report.cells import Results, gather
-from arb.report.page import lacking, write_files
-from arb.report.runs import read_runs
+from arb.report.page import missing_text, write_files
+from arb.report.records import Results, group_runs, read_runs
 from arb.report.tables import Table
 
 if TYPE_CHECKING:
@@ -50,11 +49,12 @@ def render(name: str, paths: Sequence[Path], out: Path) -> str:
     if name not in PAPER:
         raise DataError(f"the paper has no {name!r} here{suggest(name, PAPER)}; there are {', '.join(PAPER)}")
     runs = read_runs(paths)
-    table, figure = PAPER[name](gather(runs))
+    results = group_runs(runs)
+    table, figure = PAPER[name](results)
     content = {path: text.encode() for path, text in table.files().items()}
     if figure is not None:
-        from arb.report.drawing import rendered
+        from arb.report.plots import rendered
 
         content |= {f"figures/{table.name}.{ending}": drawn for ending, drawn in rendered(figure).items()}
     write_files(out, content)
-    return "\n".join([table.text(), lacking(runs)] if runs.lacking or runs.damaged else [table.text()])
+    return "\n".join([table.text(), *([missing_text(results)] if runs.missing else []), *runs.unreadable])

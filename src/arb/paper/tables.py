@@ -9,26 +9,25 @@ from arb.lab.algorithms import agent_label
 from arb.paper import published
 from arb.paper.published import STRATEGIES
 from arb.progress import counts
-from arb.report.cells import Results, Seeds
-from arb.report.comparison import entry, steps_of
-from arb.report.tables import Entry, Table, with_best
+from arb.report.records import Results, RunGroup
+from arb.report.tables import Entry, Table, mean_entry, steps_of, with_best
 
 Contradictions = Mapping[tuple[str, str, str], published.Contradiction]
 TableRow = tuple[tuple[str, ...], tuple[Entry, ...]]
 SETTINGS = {"replay.clip": [-12.0, 7.0], "replay.level": "trajectory"}
 
 
-def ours(results: Results, agent: str, task: str, strategy: str) -> Seeds | None:
+def ours(results: Results, agent: str, task: str, strategy: str) -> RunGroup | None:
     """Our runs of a cell of the paper; of several settings the paper's, and of those the longest training."""
     cells = [
         cell
-        for cell in results.cells
+        for cell in results.groups
         if (cell.agent, cell.task, cell.strategy) == (agent, task, strategy) and cell.finished and cell.normalised
     ]
     return max(cells, key=_nearness, default=None)
 
 
-def _nearness(cell: Seeds) -> tuple[int, int]:
+def _nearness(cell: RunGroup) -> tuple[int, int]:
     config = cell.runs[0].config
     wanted: dict[str, object] = dict(SETTINGS)
     if cell.agent in published.TEMPERATURES:
@@ -37,7 +36,7 @@ def _nearness(cell: Seeds) -> tuple[int, int]:
     return sum(config.get(leaf) == value for leaf, value in wanted.items()), online if isinstance(online, int) else 0
 
 
-def about_ours(cells: Iterable[Seeds | None]) -> str:
+def about_ours(cells: Iterable[RunGroup | None]) -> str:
     """How many seeds and steps our numbers rest on, beside the paper's."""
     found = [cell for cell in cells if cell is not None]
     theirs = f"the paper has {published.SEEDS} seeds of {published.STEPS:,} updates offline and as many steps online"
@@ -51,7 +50,7 @@ def about_ours(cells: Iterable[Seeds | None]) -> str:
 def detailed_table(results: Results, agent: str) -> Table:
     """Every task of the paper with one algorithm."""
     rows: list[TableRow] = []
-    used: list[Seeds | None] = []
+    used: list[RunGroup | None] = []
     for group, tasks in published.tasks().items():
         cells = {(task, s): ours(results, agent, task, s) for task in tasks for s in STRATEGIES}
         used += cells.values()
@@ -93,9 +92,9 @@ def _printed_average(agent: str, group: str) -> tuple[Entry, ...]:
     return with_best(entries)
 
 
-def _own_row(task: str, cells: Sequence[Seeds | None]) -> list[TableRow]:
+def _own_row(task: str, cells: Sequence[RunGroup | None]) -> list[TableRow]:
     """Our numbers for a task; no row where there are none."""
-    entries = [replace(entry(cell.values("last")), digits=2) if cell else Entry() for cell in cells]
+    entries = [replace(mean_entry(cell.values("last")), digits=2) if cell else Entry() for cell in cells]
     return [((task, "ours"), with_best(entries))] if any(cells) else []
 
 
@@ -126,7 +125,7 @@ def summary_table(results: Results) -> Table:
     """The paper's main table: means over groups of tasks."""
     rows: list[TableRow] = []
     notes: list[str] = []
-    used: list[Seeds | None] = []
+    used: list[RunGroup | None] = []
     for group, title in published.GROUPS.items():
         own: list[list[Entry]] = []
         for agent in ("calql", "pex", "famo2o"):
@@ -177,7 +176,7 @@ def _summary_notes(agent: str, group: str) -> list[str]:
     return [f"† {name}: the paper's detailed table gives {', '.join(found)}."] if found else []
 
 
-def _own_summary(results: Results, agent: str, group: str) -> tuple[list[Entry], list[str], list[Seeds]]:
+def _own_summary(results: Results, agent: str, group: str) -> tuple[list[Entry], list[str], list[RunGroup]]:
     """Ours over the tasks that all strategies with runs share."""
     tasks = published.tasks()[group]
     cells = {(task, s): ours(results, agent, task, s) for task in tasks for s in STRATEGIES}
@@ -189,7 +188,7 @@ def _own_summary(results: Results, agent: str, group: str) -> tuple[list[Entry],
     return entries, shared, [cell for (task, _), cell in cells.items() if cell and task in shared]
 
 
-def _group_entry(cells: Sequence[Seeds | None], digits: int = 1) -> Entry:
+def _group_entry(cells: Sequence[RunGroup | None], digits: int = 1) -> Entry:
     """The mean over tasks of the means over seeds, with the fewest seeds that a task has; needs all tasks."""
     values = [cell.values("last") for cell in cells if cell]
     if not values or len(values) < len(cells):

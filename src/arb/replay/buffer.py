@@ -271,7 +271,7 @@ class ReplayBuffer:
         return batch if rows.ndim == 1 else batch.reshape(rows.shape)
 
     def stats(self) -> dict[str, float]:
-        """Figures about the sampling distribution; docs/reference/figures.md explains them. Looks at every row."""
+        """Figures about the sampling distribution; docs/reference/metrics.md explains them. Looks at every row."""
         return self.rows.stats()
 
     # ---- saving --------------------------------------------------------------------------------------------------

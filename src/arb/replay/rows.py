@@ -199,7 +199,7 @@ class Rows:
                 self.sampler.train(rows, gather, self.rng)
 
     def stats(self) -> dict[str, float]:
-        """Figures about the sampling distribution; docs/reference/figures.md explains them. Looks at every row."""
+        """Figures about the sampling distribution; docs/reference/metrics.md explains them. Looks at every row."""
         with self.lock:
             self._refuse_empty("described")
             figures = describe(self.sampler.probabilities(), self.ledger)

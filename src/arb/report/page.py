@@ -2,24 +2,53 @@
 
 import html
 import json
+import math
+import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from arb.errors import DataError
 from arb.files import atomic_write, check_folder
+from arb.lab.algorithms import agent_label
+from arb.lab.metrics import REPLAY, Metric
 from arb.progress import count
-from arb.report.cells import Results, gather
-from arb.report.comparison import Group, groups, tables
-from arb.report.drawing import rendered, themed
-from arb.report.figures import figures
-from arb.report.looks import curves
-from arb.report.page_data import embedded, page_data
-from arb.report.runs import Records, read_runs
-from arb.report.tables import Table
+from arb.report import stats
+from arb.report.plots import (
+    buffer_share,
+    figures,
+    looks,
+    reference_lines,
+    rendered,
+    score_range,
+    squeeze,
+    text_curves,
+    themed,
+)  # fmt: skip
+from arb.report.records import (
+    MEASURES,
+    Floats,
+    Record,
+    Results,
+    RunGroup,
+    file_names,
+    group_runs,
+    read_runs,
+    spaced,
+)
+from arb.report.tables import Entry, Table, baseline_of, tables
 
+PathLike = str | os.PathLike[str]
+TITLE = "Offline-to-online runs compared"
+MAX_POINTS = 150
+"""Per line of a replay metric; a run of the paper has a thousand."""
 _LIST = "files.json"
 """Names what a report wrote, so that the next one can remove what it no longer has."""
 
@@ -35,75 +64,301 @@ class Report:
     """All files, the page included."""
 
 
-def write_report(paths: Sequence[Path], out: Path, *, title: str = "Offline-to-online runs compared") -> Report:
-    """Read the runs below the paths and write the report into a folder.
+def make_report(
+    paths: PathLike | Iterable[PathLike], out: PathLike = "report", *, title: str = TITLE, baseline: str = "naive"
+) -> Report:
+    """Tables, figures and an interactive page of runs; `make_report(...).text` is the most important part in words.
 
-    Every file appears whole or not at all, the page last. Files of other origin in the folder are left alone.
+    Several archives get a section each: their budgets and datasets do not belong in one table.
+
+    >>> print(arb.make_report("runs", out="report").text)      # doctest: +SKIP
 
     Args:
-        paths: folders of runs or sweeps.
-        out: the folder to write into.
+        paths: a folder of runs or sweeps, at any depth, or an archive (`NAME.jsonl`), or several of them.
+        out: the folder to write into. Files of other origin in it are left alone.
         title: of the page.
+        baseline: the strategy that others are compared with; the first that an agent has where this one is missing.
     """
+    places = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    out = Path(out)
+    if not places:
+        raise DataError("a report needs a folder of runs or an archive: arb.make_report('runs')")
     check_folder(out)
-    runs = read_runs(paths)
+    runs = read_runs(places)
     if not runs.all:
-        missing = f"there are no runs below {', '.join(map(str, paths))}: a run folder holds a config.json"
-        raise DataError("; ".join([missing, *runs.damaged]))
-    results = gather(runs)
-    together = groups(results)
-    made = tables(results, together)
+        nothing = f"there are no runs below {', '.join(map(str, places))}: a run folder holds a config.json"
+        raise DataError("; ".join([nothing, *runs.unreadable]))
+    parts = runs.by_archive()
+    if sum(1 for part in parts.values() if part.all[0].archive) < 2:
+        parts = {"": runs}
+    folders = {name: f"{file}/" if name else "" for name, file in file_names(parts).items()}
     content: dict[str, bytes] = {}
-    for table in made:
-        content |= {name: text.encode() for name, text in table.files().items()}
-    with themed("light"):
-        for name, figure in figures(results, together):
-            content |= {f"figures/{name}.{ending}": drawn for ending, drawn in rendered(figure).items()}
-    content["index.html"] = page(results, together, made, title).encode()
+    sections, texts = [], []
+    for name, part in parts.items():
+        results = group_runs(part)
+        made = tables(results, baseline)
+        for table in made:
+            content |= {f"tables/{folders[name]}{file.removeprefix('tables/')}": text.encode()
+                        for file, text in table.files().items()}  # fmt: skip
+        with themed("light"):
+            for figure_name, figure in figures(results, baseline):
+                drawn = rendered(figure).items()
+                content |= {f"figures/{folders[name]}{figure_name}.{ending}": data for ending, data in drawn}
+        sections.append(page_data(results, made, name, baseline))
+        texts.append((f"{name}\n{'═' * len(name)}\n" if name else "") + _text(results, made))
+    content["index.html"] = page(sections, runs.unreadable, title).encode()
     written = write_files(out, content, _LIST)
-    return Report(text(results, made), out / "index.html", written)
+    return Report("\n".join([*texts, *runs.unreadable]), out / "index.html", written)
 
 
-def page(results: Results, together: Sequence[Group], made: Sequence[Table], title: str) -> str:
+def _text(results: Results, made: Sequence[Table]) -> str:
+    """Areas, last evaluations and differences to the baseline of all agents, their curves, and what is missing."""
+    chosen = [table.text() for table in made if table.name.startswith(("area-", "last-", "paired-1-"))]
+    return "\n".join(part for part in [*chosen, text_curves(results), missing_text(results)] if part)
+
+
+def missing_text(results: Results, most: int = 10) -> str:
+    """The runs that are not in the tables, with their reasons."""
+    runs = results.runs
+    lines = ["The run is finished." if len(runs.all) == 1 else f"All {len(runs.all)} runs are finished."]
+    if runs.missing:
+        are = "is" if len(runs.missing) == 1 else "are"
+        lines = [f"{len(runs.missing)} of {count(len(runs.all), 'run')} {are} missing from the tables:"]
+        lines += [f"  {run.status:<10} {run.place}: {run.reason}" for run in runs.missing[:most]]
+        if len(runs.missing) > most:
+            lines.append(f"  ... and {len(runs.missing) - most} more, listed on the page")
+    if results.duplicates:
+        lines.append(f"{count(len(results.duplicates), 'run')} with settings, seed and data of another: not counted.")
+    return "\n".join(lines) + "\n"
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+def page(sections: Sequence[Mapping[str, Any]], unreadable: Sequence[str], title: str) -> str:
     """The HTML page."""
     folder = resources.files("arb.report").joinpath("page_files")
+    scripts = [folder.joinpath(name).read_text(encoding="utf-8") for name in ("chart.js", "page.js")]
     parts = {
         "TITLE": html.escape(title),
         "STYLE": folder.joinpath("page.css").read_text(encoding="utf-8"),
-        "SCRIPT": "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in ("chart.js", "page.js")),
-        "DATA": embedded(page_data(results, together, made)),
+        "SCRIPT": "\n".join(scripts),
+        "DATA": embedded({"sections": sections, "unreadable": unreadable}),
     }
     template = folder.joinpath("page.html").read_text(encoding="utf-8")
     # In one pass: what is put in is not searched again.
     return re.sub("@(TITLE|STYLE|SCRIPT|DATA)@", lambda found: parts[found[1]], template)
 
 
-def text(results: Results, made: Sequence[Table]) -> str:
-    """Areas, last evaluations and differences to naive replay of all agents, their curves, and what is lacking."""
-    chosen = [table.text() for table in made if table.name.startswith(("area-", "last-", "paired-naive-1-"))]
-    return "\n".join(part for part in [*chosen, curves(results), lacking(results.runs)] if part)
+def embedded(data: Any) -> str:
+    """JSON that may stand inside a script tag: no letter of it can end the tag or start a comment."""
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def lacking(runs: Records, most: int = 10) -> str:
-    """The runs that are not in the tables, with their reasons, and the plans that cannot be read."""
-    if not runs.lacking:
-        finished = "The run is finished." if len(runs.all) == 1 else f"All {len(runs.all)} runs are finished."
-        return "\n".join([finished, *runs.damaged]) + "\n"
-    are = "is" if len(runs.lacking) == 1 else "are"
-    lines = [f"{len(runs.lacking)} of {count(len(runs.all), 'run')} {are} missing from the tables:"]
-    lines += [f"  {run.status:<10} {run.place}: {run.reason}" for run in runs.lacking[:most]]
-    if len(runs.lacking) > most:
-        lines.append(f"  ... and {len(runs.lacking) - most} more, listed on the page")
-    return "\n".join([*lines, *runs.damaged]) + "\n"
+def page_data(results: Results, made: Sequence[Table], name: str = "", baseline: str = "naive") -> dict[str, Any]:
+    """Everything that a section of the page shows, as plain values for JSON."""
+    look = looks(results)
+    metrics = [metric for metric in _metrics(results) if any(g.metric(f"replay.{metric.name}") for g in results.groups)]
+    runs = results.runs.all
+    return {
+        "name": name,
+        "subtitle": _subtitle(results),
+        "facts": _facts(results),
+        "variants": [{"name": v, "colour": look[v][0], "dash": look[v][1]} for v in results.variants()],
+        "agents": [{"id": a, "name": agent_label(a), "tasks": results.tasks(a)} for a in results.agents()],
+        "measures": [
+            {"id": measure, "title": kind.title}
+            for measure, kind in MEASURES.items()
+            if any(table.name.startswith(f"{measure}-") for table in made)
+        ],
+        "tables": [_table(table) for table in made],
+        "differences": [found for agent in results.agents() if (found := _differences(results, agent, baseline))],
+        "panels": [_panel(results.of(a, task), metrics) for a in results.agents() for task in results.tasks(a)],
+        "metrics": [{"id": m.name, "title": m.title, "meaning": _meaning(m), "share": m.share} for m in metrics],
+        "settings": _settings(results),
+        "origins": _origins(runs),
+        "runs": [_run(run, run in results.duplicates) for run in runs],
+    }
 
 
+def _numbers(values: ArrayLike) -> list[float | None]:
+    """With five digits, which no eye on a chart exceeds; NaN becomes null."""
+    return [float(f"{value:.5g}") if math.isfinite(value) else None for value in np.asarray(values, float).tolist()]
+
+
+def _subtitle(results: Results) -> str:
+    variants = results.variants()
+    if not variants:
+        return "No run has been evaluated yet; what was found is listed below."
+    agents = ", ".join(agent_label(agent) for agent in results.agents())
+    if len(variants) > 8:
+        return f"{agents} fine-tuned with {len(variants)} variants of replay."
+    named = ", ".join(variants[:-1]) + " and " + variants[-1] if len(variants) > 1 else variants[0]
+    return f"{agents} fine-tuned with {named}."
+
+
+def _facts(results: Results) -> list[tuple[str, str]]:
+    seeds = [len(group.runs) for group in results.groups if group.finished] or [0]
+    return [
+        ("finished runs", str(len(results.runs.done))),
+        ("datasets", str(len({group.task for group in results.groups}))),
+        ("strategies", str(len(results.variants()))),
+        ("seeds", f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)}–{max(seeds)}"),
+        ("not in the tables", str(len(results.runs.missing))),
+    ]
+
+
+def _table(table: Table) -> dict[str, Any]:
+    rows = [{"labels": labels, "entries": [_entry(e) for e in entries]} for labels, entries in table.rows]
+    return {
+        "name": table.name, "kind": table.name.partition("-")[0], "title": table.title, "bold": table.legend,
+        "corner": table.corner, "columns": table.columns, "rows": rows, "notes": table.notes,
+    }  # fmt: skip
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    """The number apart from its uncertainty, so that the page can set the latter smaller."""
+    if entry.value is None:
+        return {"value": None, "mark": entry.mark}
+    alone = replace(entry, std=None, low=None, high=None, n=None, mark="").shown()
+    more = replace(entry, mark="").shown().removeprefix(alone).strip()
+    minus = str.maketrans({"-": "−"})
+    return {
+        "value": entry.value, "text": alone.translate(minus), "more": more.translate(minus), "bold": entry.bold,
+        "mark": entry.mark,
+    }  # fmt: skip
+
+
+def _differences(results: Results, agent: str, baseline: str) -> dict[str, Any] | None:
+    """Paired differences to the baseline: their mean over datasets with its interval, and every dataset's."""
+    base = baseline_of(results, agent, baseline)
+    found = [one for one in stats.comparisons(results, base) if one.agent == agent and one.normalised]
+    rows = []
+    for one in found:
+        values = one.over(one.normalised)
+        dots = [{"name": task, "value": float(v.mean())} for task, v in zip(one.normalised, values, strict=True)]
+        rows.append({"variant": one.variant, "dots": dots, **stats.t_interval(stats.headline(values))._asdict()})
+    several = any(len(row["dots"]) > 1 for row in rows)
+    return {"agent": agent_label(agent), "over": "datasets" if several else "seeds", "rows": rows} if rows else None
+
+
+def _panel(groups: Sequence[RunGroup], metrics: Sequence[Metric]) -> dict[str, Any]:
+    """The charts of one agent on one dataset."""
+    low, high = score_range(groups)
+    buffer = buffer_share(groups)
+    return {
+        "task": groups[0].task, "agent": groups[0].agent, "unit": groups[0].unit, "range": [low, high],
+        "squeeze": squeeze(groups), "lines": [{"name": n, "y": y} for n, y in reference_lines(groups).items()],
+        "buffer": _banded(*_thinned(*buffer)) if buffer else None,
+        "groups": [_group(group, metrics) for group in groups],
+    }  # fmt: skip
+
+
+def _group(group: RunGroup, metrics: Sequence[Metric]) -> dict[str, Any]:
+    curve = [
+        _banded(steps - (steps[-1] if phase == "pretrain" else 0), values)
+        for phase, (steps, values) in group.curve.items()
+        if len(steps)
+    ]
+    found = {metric.name: group.metric(f"replay.{metric.name}") for metric in metrics}
+    return {
+        "variant": group.variant, "finished": group.finished, "seeds": len(group.runs), "curve": curve,
+        "metrics": {name: _banded(*_thinned(*series)) for name, series in found.items() if series},
+    }  # fmt: skip
+
+
+def _thinned(steps: Floats, values: Floats) -> tuple[Floats, Floats]:
+    chosen = spaced(len(steps), MAX_POINTS)
+    return steps[chosen], values[:, chosen]
+
+
+def _banded(steps: Floats, values: Floats) -> dict[str, Any]:
+    """Mean over seeds with one standard deviation; without a band for one seed."""
+    mean = values.mean(0)
+    band: dict[str, Any] = {"low": None, "high": None}
+    if len(values) > 1:
+        std = values.std(0, ddof=1)
+        band = {"low": _numbers(mean - std), "high": _numbers(mean + std)}
+    return {"x": steps.astype(int).tolist(), "y": _numbers(mean), **band}
+
+
+def _metrics(results: Results) -> list[Metric]:
+    """The metrics of all strategies, and after them those that strategies report themselves, under their own names."""
+    columns = set().union(*(run.metrics.get("online", ()) for group in results.groups for run in group.runs))
+    names = {column.removeprefix("replay.") for column in columns if column.startswith("replay.")}
+    own = sorted(names - {metric.name for metric in REPLAY})
+    shown = [metric for metric in REPLAY if metric.name not in ("online_rows", "online_bound")]  # drawn with the share
+    shown.sort(key=lambda metric: metric.name != "online_share")
+    return [*shown, *(Metric(name, "reported by the strategy itself") for name in own)]
+
+
+def _meaning(metric: Metric) -> str:
+    text = ". ".join(part[:1].upper() + part[1:] for part in (metric.definition, metric.reading) if part)
+    grey = " Grey: the online share of the buffer." if metric.name == "online_share" else ""
+    return text.replace("`", "") + "." + grey
+
+
+def _settings(results: Results) -> dict[str, Any]:
+    """Settings that differ, per group; and those that do not."""
+    runs = [run for group in results.groups for run in group.runs]
+    keys = sorted(set().union(*(run.config for run in runs)) - {"seed"}) if runs else []
+    values = {key: {_shown(run.config, key) for run in runs} for key in keys}
+    differing = [k for k in keys if len(values[k]) > 1 and k not in ("task", "agent", "replay.strategy")]
+    rows = [
+        [f"{group.task} · {agent_label(group.agent)} · {group.variant}",
+         *(_shown(group.runs[0].config, key) for key in differing)]
+        for group in results.groups
+    ]  # fmt: skip
+    common = [[key, next(iter(values[key]))] for key in keys if len(values[key]) == 1]
+    return {"differing": differing, "common": common, "rows": rows}
+
+
+def _shown(config: Mapping[str, Any], key: str) -> str:
+    value = config.get(key, "—")
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _origins(runs: Sequence[Record]) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Tables of what the runs were made with: versions, and data."""
+    versions: dict[str, list[str]] = {}
+    for run in runs:
+        for name, version in run.versions.items():
+            versions.setdefault(name, []).append(version)
+    data = Counter(
+        (run.task, run.env, str(run.data.get("rows", "?")), run.data_hash or "?") for run in runs if run.data
+    )
+    found = []
+    if versions:
+        found.append(("Versions", ["package", "version"], [[name, summarise(used)] for name, used in versions.items()]))
+    if data:
+        head = ["dataset", "environment", "rows", "SHA-256", "runs"]
+        found.append(("Data", head, [[*key, str(n)] for key, n in sorted(data.items())]))
+    return found
+
+
+def summarise(values: Iterable[object]) -> str:
+    """What runs have in common, or every value that there is with its number of runs.
+
+    >>> summarise(["1.2", "1.2"]), summarise(["b", "a", "b", None])
+    ('1.2', 'a (1 run), b (2 runs), not recorded (1 run)')
+    """
+    found = Counter(str(value or "not recorded") for value in values)
+    shown = found if len(found) == 1 else (f"{value} ({count(n, 'run')})" for value, n in sorted(found.items()))
+    return ", ".join(shown)
+
+
+def _run(run: Record, duplicate: bool) -> dict[str, Any]:
+    what = f"{run.task} · {agent_label(run.agent)} · {run.strategy} · seed {run.seed}" if run.config else ""
+    reason = "another run has the same settings, seed and data; only one of them counts" if duplicate else run.reason
+    return {"folder": run.place, "status": run.status, "what": what, "reason": reason}
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
 def write_files(out: Path, content: Mapping[str, bytes], listing: str | None = None) -> tuple[Path, ...]:
-    """Write files below a folder, each under another name first; with a listing, remove what an older one names."""
+    """Write files below a folder, each whole or not at all; with a listing, remove what an older one names."""
     check_folder(out)
     for folder in {out, *((out / name).parent for name in content)}:
         if folder.is_symlink():
             raise DataError(f"{folder} is a symbolic link: choose another folder with --out")
-    written = tuple(out / name for name in content)
     before = _listed(out / listing) if listing else []
     names = json.dumps(sorted(content), indent=1).encode()
     everything = {**content, **({listing: names} if listing else {})}
@@ -119,15 +374,14 @@ def write_files(out: Path, content: Mapping[str, bytes], listing: str | None = N
     for name in before:
         if name not in content:
             (out / name).unlink(missing_ok=True)
-    return written
+    return tuple(out / name for name in content)
 
 
 def _listed(path: Path) -> list[str]:
+    """The files that an earlier report wrote; names that lead elsewhere are ignored."""
     try:
         names = json.loads(path.read_text()) if path.is_file() and path.stat().st_size < 2**24 else []
     except (OSError, ValueError, RecursionError):
         return []
-    inside = re.compile(r"(tables|figures)/[A-Za-z0-9_-]+\.[a-z]+")
-    return (
-        [name for name in names if isinstance(name, str) and inside.fullmatch(name)] if isinstance(names, list) else []
-    )
+    inside = re.compile(r"(tables|figures)/([A-Za-z0-9_-]+/)?[A-Za-z0-9_-]+\.[a-z]+")
+    return [n for n in names if isinstance(n, str) and inside.fullmatch(n)] if isinstance(names, list) else []

@@ -1,4 +1,4 @@
-"""A table as a value, written as text, Markdown, LaTeX or CSV; each says what it holds."""
+"""Tables as values, written as text, Markdown, LaTeX or CSV; and the tables of a report."""
 
 import csv
 import io
@@ -6,7 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from arb.report.statistics import Estimate
+import numpy as np
+
+from arb.lab.algorithms import agent_label
+from arb.lab.strategies import strategy_label
+from arb.progress import count, counts
+from arb.report import stats
+from arb.report.records import MEASURES, PRIMARY, Floats, Results, RunGroup
+from arb.report.stats import CONFIDENCE, LEVEL, MARGIN, ByTask, Comparison, Estimate
 
 
 @dataclass(frozen=True)
@@ -14,27 +21,34 @@ class Entry:
     """A number in a table with what is known about its uncertainty; no value is shown as a dash."""
 
     value: float | None = None
-    spread: float | None = None
+    std: float | None = None
     """Sample standard deviation over seeds."""
     low: float | None = None
     high: float | None = None
-    """Bootstrap interval."""
+    """Ends of its interval."""
     n: int | None = None
-    """Seeds."""
-    best: bool = False
+    """Seeds, or pairs."""
+    bold: bool = False
     mark: str = ""
     """A footnote's sign."""
     digits: int = 1
+    signed: bool = False
+    """Whether a plus sign is shown, as for differences."""
 
     def shown(self) -> str:
-        """The number, its uncertainty and its seeds."""
+        """The number, its uncertainty and its seeds.
+
+        >>> Entry(6.3, low=3.8, high=8.8, n=4, signed=True).shown(), Entry(46.1, 2.5, n=3).shown()
+        ('+6.3 [+3.8, +8.8] (4)', '46.1 ± 2.5 (3)')
+        """
         if self.value is None:
             return "—" + self.mark
-        text = f"{self.value:.{self.digits}f}"
-        if self.spread is not None:
-            text += f" ± {self.spread:.{self.digits}f}"
+        style = f"{'+' if self.signed else ''}.{self.digits}f"
+        text = format(self.value, style)
+        if self.std is not None:
+            text += f" ± {self.std:.{self.digits}f}"
         if self.low is not None and self.high is not None:
-            text += f" [{self.low:.{self.digits}f}{'–' if self.low >= 0 else ' to '}{self.high:.{self.digits}f}]"
+            text += f" [{self.low:{style}}, {self.high:{style}}]"
         return text + self.mark + (f" ({self.n})" if self.n is not None else "")
 
 
@@ -51,18 +65,18 @@ class Table:
     rows: tuple[tuple[tuple[str, ...], tuple[Entry, ...]], ...]
     """Labels and entries."""
     notes: tuple[str, ...] = ()
-    marked: str = "best of its row"
-    """What a star, or bold type, means."""
+    bold: str = "best of its row"
+    """What bold type, or a star, means."""
 
     @property
-    def _legend(self) -> str:
-        return self.marked if any(e.best for _, entries in self.rows for e in entries) else ""
+    def legend(self) -> str:
+        """What bold type means, where there is any."""
+        return self.bold if any(e.bold for _, entries in self.rows for e in entries) else ""
 
     def text(self) -> str:
-        """For a terminal; the best of a row has a star."""
-        cells = [[e.shown() + ("*" if e.best else " ") for e in entries] for _, entries in self.rows]
+        """For a terminal; a star stands for bold type."""
         grid = [[*self.corner, *(f"{name} " for name in self.columns)]]
-        grid += [[*labels, *line] for (labels, _), line in zip(self.rows, cells, strict=True)]
+        grid += [[*labels, *(e.shown() + ("*" if e.bold else " ") for e in entries)] for labels, entries in self.rows]
         widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
         lead = len(self.corner)
         lines = [
@@ -70,50 +84,53 @@ class Table:
             for line in grid
         ]
         rule = "─" * max(map(len, lines))
-        star = (f"* {self._legend}",) if self._legend else ()
-        notes = [f"  {note}" for note in (*star, *self.notes)]
-        body = [lines[0], rule, *lines[1:]]
-        return "\n".join([self.title, *(line.rstrip() for line in body), *notes]) + "\n"
+        notes = [f"  {note}" for note in ([f"* {self.legend}"] if self.legend else []) + [*self.notes]]
+        return "\n".join([self.title, lines[0].rstrip(), rule, *(line.rstrip() for line in lines[1:]), *notes]) + "\n"
 
     def markdown(self) -> str:
-        """For a README; the best of a row is bold."""
+        """For a README."""
 
         def escaped(text: str) -> str:
-            return re.sub(r"([\\|*_<>`\[\]])", r"\\\1", _one_line(text))
+            return re.sub(r"([\\|*_<>`\[\]])", r"\\\1", " ".join(text.split()))
 
-        head = [*self.corner, *self.columns]
-        lines = [f"**{escaped(self.title)}**", "", _piped(map(escaped, head))]
-        lines.append(_piped(["---"] * len(self.corner) + ["---:"] * len(self.columns)))
+        def piped(cells: Iterable[str]) -> str:
+            return "| " + " | ".join(cells) + " |"
+
+        lines = [f"**{escaped(self.title)}**", "", piped(map(escaped, (*self.corner, *self.columns)))]
+        lines.append(piped(["---"] * len(self.corner) + ["---:"] * len(self.columns)))
         for labels, entries in self.rows:
-            numbers = [f"**{escaped(e.shown())}**" if e.best else escaped(e.shown()) for e in entries]
-            lines.append(_piped([*map(escaped, labels), *numbers]))
-        notes = (f"Bold: {self._legend}.", *self.notes) if self._legend else self.notes
+            numbers = [f"**{escaped(e.shown())}**" if e.bold else escaped(e.shown()) for e in entries]
+            lines.append(piped([*map(escaped, labels), *numbers]))
+        notes = (f"Bold: {self.legend}.", *self.notes) if self.legend else self.notes
         return "\n".join([*lines, "", *(f"{escaped(note)}  " for note in notes)]) + "\n"
 
     def latex(self) -> str:
-        """For a paper (booktabs); the best of a row is bold."""
+        """For a paper."""
 
         def number(entry: Entry) -> str:
-            text = _tex(entry.shown())
-            return rf"\textbf{{{text}}}" if entry.best else text
+            text = re.sub(r"-(?=[\d.])", "$-$", _tex(entry.shown()))
+            return rf"\textbf{{{text}}}" if entry.bold else text
 
-        layout = "l" * len(self.corner) + "r" * len(self.columns)
-        bold = (f"Bold: {self._legend}.",) if self._legend else ()
-        lines = [rf"% {_one_line(note)}" for note in (self.title, *bold, *self.notes)]
-        lines += [rf"\begin{{tabular}}{{{layout}}}", r"\toprule"]
+        notes = (self.title, *((f"Bold: {self.legend}.",) if self.legend else ()), *self.notes)
+        lines = [r"% needs \usepackage{booktabs}", *(rf"% {' '.join(note.split())}" for note in notes)]
+        lines += [rf"\begin{{tabular}}{{{'l' * len(self.corner)}{'r' * len(self.columns)}}}", r"\toprule"]
         lines += [" & ".join(map(_tex, (*self.corner, *self.columns))) + r" \\", r"\midrule"]
         lines += [" & ".join([*map(_tex, labels), *map(number, entries)]) + r" \\" for labels, entries in self.rows]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def csv(self) -> str:
         """For a program: one line per number, in full precision."""
+
+        def harmless(text: str) -> str:  # a spreadsheet must not take it for a formula
+            return "'" + text if text[:1] in tuple("=+-@\t\r") else text
+
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*self.corner, "column", "value", "std", "low", "high", "seeds", "best", "mark"])
+        writer.writerow([*self.corner, "column", "value", "std", "low", "high", "n", "bold", "mark"])
         for labels, entries in self.rows:
             for name, e in zip(self.columns, entries, strict=True):
-                numbers = ["" if x is None else x for x in (e.value, e.spread, e.low, e.high, e.n)]
-                writer.writerow([*map(_harmless, labels), _harmless(name), *numbers, int(e.best), e.mark])
+                numbers = ["" if x is None else x for x in (e.value, e.std, e.low, e.high, e.n)]
+                writer.writerow([*map(harmless, labels), harmless(name), *numbers, int(e.bold), e.mark])
         return text.getvalue()
 
     def files(self) -> dict[str, str]:
@@ -124,24 +141,6 @@ class Table:
         return {f"tables/{self.name}.{ending}": write() for ending, write in formats.items()}
 
 
-def estimated(found: Estimate | None, *, best: bool = False, n: int | None = None, digits: int = 1) -> Entry:
-    """A number with its interval; no number is an empty entry."""
-    return Entry() if found is None else Entry(found.value, None, found.low, found.high, n, best, digits=digits)
-
-
-def with_best(entries: Sequence[Entry], lowest: bool = False) -> tuple[Entry, ...]:
-    """Mark the best of a row as it is shown, ties included; where all are equal, or one is alone, none is best."""
-    shown = {i: round(e.value, e.digits) for i, e in enumerate(entries) if e.value is not None}
-    if len(set(shown.values())) < 2:
-        return tuple(entries)
-    best = (min if lowest else max)(shown.values())
-    return tuple(replace(e, best=True) if shown.get(i) == best else e for i, e in enumerate(entries))
-
-
-def _piped(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
 _TEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "λ": r"$\lambda$", "ρ": r"$\rho$", "<": r"$<$", ">": r"$>$",
@@ -150,13 +149,203 @@ _TEX = {
 
 
 def _tex(text: str) -> str:
-    return "".join(_TEX.get(letter, letter) for letter in _one_line(text))
+    return "".join(_TEX.get(letter, letter) for letter in " ".join(text.split()))
 
 
-def _harmless(text: str) -> str:
-    """Text that a spreadsheet does not take for a formula."""
-    return "'" + text if text[:1] in tuple("=+-@\t\r") else text
+def mean_entry(values: Floats) -> Entry:
+    """Mean and sample standard deviation over seeds."""
+    return Entry(float(values.mean()), stats.sample_std(values), n=len(values)) if len(values) else Entry()
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def estimated(found: Estimate | None, *, bold: bool = False, n: int | None = None, digits: int = 1) -> Entry:
+    """A difference with its interval; no difference is an empty entry."""
+    if found is None:
+        return Entry()
+    return Entry(found.value, None, found.low, found.high, n, bold, digits=digits, signed=True)
+
+
+def with_best(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """The best of a row in bold, as shown, ties included; where all are equal, or one is alone, none is best."""
+    shown = {i: round(e.value, e.digits) for i, e in enumerate(entries) if e.value is not None}
+    if len(set(shown.values())) < 2:
+        return tuple(entries)
+    best = max(shown.values())
+    return tuple(replace(e, bold=True) if shown.get(i) == best else e for i, e in enumerate(entries))
+
+
+# ---- scores ----------------------------------------------------------------------------------------------------------
+STARTED = ("area", "last", "best")
+"""Measures whose tables show the pre-trained score beside them."""
+
+
+def score_table(results: Results, agent: str, measure: str = PRIMARY) -> Table:
+    """Rows are datasets, columns the variants of strategies, after the pre-trained score that they start from."""
+    kind, tasks, variants, own = MEASURES[measure], results.tasks(agent), results.variants(agent), results.of(agent)
+    rows = []
+    for task in tasks:
+        groups = [results.group(task, agent, variant) for variant in variants]
+        entries = [mean_entry(group.values(measure)) if group else Entry() for group in groups]
+        rows.append(((task,), (*([_pretrained(groups)] if measure in STARTED else []), *entries)))
+    empty = sum(e.value is None for _, entries in rows for e in entries[-len(variants) :])
+    notes = [f"Mean ± sample standard deviation over seeds (their number) of {kind.meaning}."]
+    notes.append(f"Runs of {steps_of(own)}; an evaluation has {episodes_of(own)}.")
+    plain = sorted({group.task for group in own if not group.normalised})
+    if plain and len(plain) < len(tasks):
+        notes.append(f"Plain returns, not scores: {', '.join(plain)}.")
+    if empty:
+        notes.append(f"{empty} of {len(tasks) * len(variants)} entries have no finished run.")
+    if any(e.n == 1 for _, entries in rows for e in entries):
+        notes.append("One seed has no standard deviation: it does not show how much seeds differ.")
+    if any(len({e.n for e in entries[-len(variants) :] if e.n}) > 1 for _, entries in rows):
+        notes.append("Strategies may have different seeds: compare them by their paired differences.")
+    title = f"{agent_label(agent)}: {kind.title.lower()}, {' or '.join(sorted({group.unit for group in own}))}"
+    columns = (*(["pre-trained"] if measure in STARTED else []), *variants)
+    return Table(f"{measure}-{results.file(agent)}", title, ("dataset",), columns, tuple(rows), tuple(notes))
+
+
+def _pretrained(groups: Iterable[RunGroup | None]) -> Entry:
+    """The score before fine-tuning, which the strategies of a seed share."""
+    finished = (group for group in groups if group and group.finished)
+    by_seed = {run.seed: MEASURES["pretrained"].of(run) for group in finished for run in group.runs}
+    return mean_entry(np.array([value for value in by_seed.values() if value is not None], float))
+
+
+def episodes_of(groups: Iterable[RunGroup]) -> str:
+    """How many episodes an evaluation has."""
+    curves = (curve for group in groups for run in group.runs for curve in run.curves.values())
+    return counts((len(scores) for curve in curves for scores in curve.scores), "episode")
+
+
+def steps_of(groups: Iterable[RunGroup]) -> str:
+    """How much training the runs had."""
+
+    def amount(value: object) -> str:
+        return f"{value:,}" if isinstance(value, int) else str(value)
+
+    keys = ("schedule.pretrain", "schedule.online")
+    plans = {tuple(amount(run.config.get(key, "?")) for key in keys) for group in groups for run in group.runs}
+    return " or ".join(f"{offline} updates offline and {online} steps online" for offline, online in sorted(plans))
+
+
+# ---- paired differences ----------------------------------------------------------------------------------------------
+DifferenceRows = Mapping[tuple[str, ...], Mapping[str, ByTask]]
+"""Of a table of differences: by the labels of a row, differences by column, one array per task."""
+SECONDARY = {"last": "last evaluation", "drop": "drop at the switch"}
+SIGNIFICANT = "differs from zero at the 5% level after Holm's correction"
+
+
+def overall_table(found: Sequence[Comparison], agent: str, tasks: Sequence[str], name: str) -> Table:
+    """One row per variant: its differences on some datasets, of the area first."""
+    several = len(tasks) > 1
+    normalised = all(task in one.normalised for one in found for task in tasks if task in one.pairs)
+    corrected = stats.holm({one.variant: stats.p_value(stats.headline(one.over(tasks))) for one in found})
+    measures = [m for m in SECONDARY if any(one.over(tasks, m) for one in found)]
+    rows = []
+    for one in found:
+        values, p = one.over(tasks), corrected[one.variant]
+        means = [float(seeds.mean()) for seeds in values]
+        says = stats.verdict(stats.headline(values), p, MARGIN if normalised else None)
+        entries = [estimated(stats.t_interval(stats.headline(values)), bold=says in ("better", "worse"))]
+        if several:
+            entries += [estimated(stats.t_interval(values)), Entry(float(np.median(means)), signed=True)]
+        entries.append(Entry(p, digits=3))
+        for measure in measures:
+            other = one.over(tasks, measure)
+            entries.append(estimated(stats.t_interval(stats.headline(other))) if other else Entry())
+        numbers, noun = (means, "dataset") if several else ([x for seeds in values for x in seeds], "seed")
+        gains = f"{sum(x > 0 for x in numbers)} of {count(len(numbers), noun)}"
+        rows.append(((one.variant, says, f"{sum(map(len, values))}", gains), tuple(entries)))
+    base = strategy_label(found[0].baseline)
+    columns = ["area", *(["area, over seeds", "median"] if several else []), "p (Holm)", *map(SECONDARY.get, measures)]
+    unit = "datasets" if several else "seeds"
+    notes = [
+        f"A run minus the run of {base} with the same dataset, seed and pre-trained agent; mean over seeds, then "
+        f"datasets. In brackets Student's {CONFIDENCE:.0%} interval over {unit}: right for few numbers if they are "
+        "about normal."
+    ]
+    if several:
+        notes.append(
+            "The interval over datasets says what to expect on another dataset of this kind; that over seeds, which "
+            "differences would come out again on these. The median is over datasets."
+        )
+    tested = sum(p is not None for p in corrected.values())
+    notes.append(
+        f"p: Student's test over {unit}, for the area only, corrected for {count(tested, 'comparison')} (Holm)."
+    )
+    if normalised:
+        notes.append(f"No difference that matters: the interval lies within ±{MARGIN:g} points of a normalised score.")
+    where = "all datasets with a normalised score" if several else tasks[0]
+    title = f"{agent_label(agent)}: paired difference to {base}, {where}"
+    corner = ("strategy", "by area", "pairs", "gain on")
+    return Table(name, title, corner, tuple(map(str, columns)), tuple(rows), tuple(notes), SIGNIFICANT)
+
+
+def difference_table(
+    rows: DifferenceRows, corner: tuple[str, ...], baseline: str, title: str = "", name: str = "differences"
+) -> Table:
+    """Differences of the area, each with its interval, and whether it is significant, corrected for the whole table.
+
+    Args:
+        rows: differences to the baseline; none where they are not known.
+        corner: what the labels are.
+        baseline: the strategy that was subtracted.
+        title: of the table.
+        name: of its files.
+    """
+    values = {(labels, column): some for labels, row in rows.items() for column, some in row.items() if some}
+    corrected = stats.holm({key: stats.p_value(some) for key, some in values.items()})
+    columns = tuple(dict.fromkeys(column for row in rows.values() for column in row))
+
+    def entry(key: tuple[tuple[str, ...], str]) -> Entry:
+        if key not in values:
+            return Entry()
+        some, p = values[key], corrected[key]
+        return estimated(stats.t_interval(some), bold=p is not None and p < LEVEL, n=sum(map(len, some)))
+
+    order = ", then over datasets" if any(len(some) > 1 for some in values.values()) else ""
+    body = tuple((labels, tuple(entry((labels, column)) for column in columns)) for labels in rows)
+    tested = count(sum(p is not None for p in corrected.values()), "comparison")
+    bold = any(e.bold for _, entries in body for e in entries)
+    notes = (
+        f"A run minus the run of {strategy_label(baseline)} with the same seed and pre-trained agent: mean over "
+        f"seeds{order}, Student's {CONFIDENCE:.0%} interval, number of pairs.",
+        f"{'Bold differences are' if bold else 'No difference is'} significant after Holm's correction for the "
+        f"{tested} of this table with an interval.",
+    )
+    return Table(name, title, corner, columns, body, notes, SIGNIFICANT)
+
+
+def paired_tables(results: Results, baseline: str = "naive") -> list[Table]:
+    """Differences to a baseline: over all datasets whose scores may be averaged, on others one by one, by dataset."""
+    made = []
+    for agent in results.agents():
+        base = baseline_of(results, agent, baseline)
+        found = [one for one in stats.comparisons(results, base) if one.agent == agent]
+        scored = sorted({task for one in found for task in one.normalised})
+        plain = sorted({task for one in found for task in one.pairs} - set(scored))
+        file = results.file(agent)
+        for number, tasks in enumerate([tasks for tasks in (scored, *([t] for t in plain)) if tasks], start=1):
+            there = [one for one in found if one.over(tasks)]
+            made.append(overall_table(there, agent, tasks, f"paired-{number}-{file}"))
+        if len(scored) + len(plain) > 1:
+            rows = {(task,): {one.variant: one.over([task]) for one in found} for task in sorted([*scored, *plain])}
+            title = f"{agent_label(agent)}: paired difference in area to {strategy_label(base)}, by dataset"
+            made.append(difference_table(rows, ("dataset",), base, title, f"paired-datasets-{file}"))
+    return made
+
+
+def baseline_of(results: Results, agent: str, wanted: str) -> str:
+    """The strategy that an agent's others are compared with: the one that is wanted, or else the first that it has."""
+    there = [group.strategy for group in results.of(agent) if group.finished]
+    return wanted if wanted in there else next(iter(there), wanted)
+
+
+def tables(results: Results, baseline: str = "naive") -> list[Table]:
+    """Every table of a report."""
+    found = [
+        score_table(results, agent, measure)
+        for measure in MEASURES
+        for agent in results.agents()
+        if measure != "pretrained" and any(group.values(measure).size for group in results.of(agent))
+    ]
+    return found + paired_tables(results, baseline)

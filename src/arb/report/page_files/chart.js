@@ -63,7 +63,8 @@ function extent(values) {
 
 // ---- line charts ----------------------------------------------------------------------------------------------------
 
-// plot: { label, xLabel, yLabel, series: [{ name, colour, dash, parts: [{ x, y, low, high }] }], percent, range, at }
+// plot: { label, xLabel, yLabel, series: [{ name, colour, dash, parts: [{ x, y, low, high }] }], percent, range, at,
+//   squeeze: how much narrower x below zero is drawn, lines: [{ name, y }] across the chart }
 function chart(plot, isHidden) {
   const holder = element("div", { class: "chart" });
   const tip = element("div", { class: "tip", role: "status", hidden: "" });
@@ -106,11 +107,10 @@ function chart(plot, isHidden) {
     );
     const lines = [...found].sort((a, b) => b[1].y - a[1].y).map(([one, value]) => {
       const around = value.low === null ? "" : ` ± ${number((value.high - value.low) / 2, plot.percent)}`;
-      const band = value.low === null ? "" : ` [${number(value.low, plot.percent)} to ${number(value.high, plot.percent)}]`;
       const dot = element("i");
       dot.style.background = tone(one.colour);
       return element("span", {}, dot, one.name,
-        element("em", { text: number(value.y, plot.percent) + (plot.interval ? band : around) }));
+        element("em", { text: number(value.y, plot.percent) + around }));
     });
     tip.replaceChildren(element("p", { text: plot.at(at) }), ...lines);
     tip.hidden = false;
@@ -127,20 +127,29 @@ function chart(plot, isHidden) {
 }
 
 function layout(plot, series, width) {
-  const height = Math.round(Math.min(300, Math.max(200, width * 0.62)));
+  const height = Math.round(Math.min(360, Math.max(200, width * (width > 600 ? 0.36 : 0.62))));
   const [left, right, top, bottom] = [48, width - 10, 12, height - 40];
   const all = (key) => series.flatMap((one) => one.parts.flatMap((part) => part[key] || []));
   const [x0, x1] = extent(all("x"));
   let [y0, y1] = plot.range || extent([...all("y"), ...all("low"), ...all("high")]);
   if (!plot.range) { const margin = 0.06 * (y1 - y0); y0 -= margin; y1 += margin; }
-  const x = (value) => left + ((value - x0) / (x1 - x0)) * (right - left);
-  x.back = (place) => x0 + ((place - left) / (right - left)) * (x1 - x0);
+  const squeeze = plot.squeeze || 1;
+  const drawnAt = (value) => (value < 0 ? value / squeeze : value);
+  const [d0, d1] = [drawnAt(x0), drawnAt(x1)];
+  const x = (value) => left + ((drawnAt(value) - d0) / (d1 - d0)) * (right - left);
+  x.back = (place) => {
+    const value = d0 + ((place - left) / (right - left)) * (d1 - d0);
+    return value < 0 ? value * squeeze : value;
+  };
   const y = (value) => bottom - ((value - y0) / (y1 - y0)) * (bottom - top);
   const xs = [...new Set(all("x"))].sort((a, b) => a - b);
   return { width, height, left, right, top, bottom, x, y, x0, x1, y0, y1, xs, series, cursor: null, marks: drawn("g") };
 }
 
+let clips = 0;
+
 function painted(plot, s) {
+  const clip = `clip-${clips += 1}`;
   const svg = drawn("svg", { class: "plot", viewBox: `0 0 ${s.width} ${s.height}`, tabindex: 0, role: "img",
     "aria-label": `${plot.label}. Arrow keys move the cursor.` });
   for (const value of ticks(s.y0, s.y1, 4)) {
@@ -148,9 +157,11 @@ function painted(plot, s) {
       drawn("text", { x: s.left - 7, y: s.y(value) + 4, "text-anchor": "end",
         text: plot.percent ? number(value, true) : short(value) }));
   }
-  for (const value of ticks(s.x0, s.x1, Math.max(3, Math.floor(s.width / 75)))) {
-    svg.append(drawn("text", { x: s.x(value), y: s.bottom + 16, "text-anchor": "middle", text: short(value) }));
-  }
+  svg.append(drawn("clipPath", { id: clip }, drawn("rect", { x: s.left, y: 2, width: s.right - s.left, height: s.bottom - 2 })));
+  const wanted = Math.max(3, Math.floor(s.width / 90));
+  const places = s.x0 < 0 && s.x1 > 0 ? [s.x0, ...ticks(0, s.x1, wanted)] : ticks(s.x0, s.x1, wanted);
+  places.forEach((value, i) => svg.append(drawn("text", { x: s.x(value), y: s.bottom + 16, text: short(value),
+    "text-anchor": i === 0 && value === s.x0 ? "start" : value === s.x1 ? "end" : "middle" })));
   if (plot.switchAt !== undefined && plot.switchAt > s.x0 && plot.switchAt < s.x1) {
     const at = s.x(plot.switchAt);
     svg.append(drawn("line", { class: "switch", x1: at, x2: at, y1: s.top, y2: s.bottom }));
@@ -159,9 +170,14 @@ function painted(plot, s) {
     text: plot.xLabel }),
     drawn("text", { class: "label", x: -(s.top + s.bottom) / 2, y: 11, "text-anchor": "middle",
       transform: "rotate(-90)", text: plot.yLabel }));
-  for (const one of s.series) for (const part of one.parts) if (part.low) svg.append(band(s, one, part));
-  for (const one of s.series) for (const part of one.parts) svg.append(...line(s, one, part));
-  svg.append(s.marks);
+  for (const { name, y } of plot.lines || []) {
+    svg.append(drawn("line", { class: "reference", x1: s.left, x2: s.right, y1: s.y(y), y2: s.y(y) }),
+      drawn("text", { class: "label", x: s.left + 3, y: s.y(y) - 3, text: name }));
+  }
+  const curves = drawn("g", { "clip-path": `url(#${clip})` });
+  for (const one of s.series) for (const part of one.parts) if (part.low) curves.append(band(s, one, part));
+  for (const one of s.series) for (const part of one.parts) curves.append(...line(s, one, part));
+  svg.append(curves, s.marks);
   return svg;
 }
 
@@ -217,35 +233,42 @@ function fitting(text, width) {
   return text.slice(0, 4);
 }
 
-// rows: [{ name, colour, value, low, high }]; a number without interval is a mark alone
-function intervals(rows, { label, range, middle, digits = 1 }) {
-  const spelt = rows.map((row) =>
-    row.value.toFixed(digits) + (row.low === null ? "" : ` [${row.low.toFixed(digits)}, ${row.high.toFixed(digits)}]`));
-  const [width, step] = [520, 30];
-  const names = rows.map((row) => fitting(row.name, 210));
-  const left = Math.max(110, widest(names) + 16); // names end before the bars begin, and are never cut off at the left
-  const right = width - Math.max(112, widest(spelt)) - 12; // bars end before the numbers begin
-  const height = rows.length * step + 30;
-  const [low, high] = range || extent(rows.flatMap((row) => [row.value, row.low, row.high]));
-  const margin = range ? 0 : 0.05 * (high - low);
-  const x = (value) => left + ((value - low + margin) / (high - low + 2 * margin)) * (right - left);
-  const svg = drawn("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
-  for (const value of ticks(low - margin, high + margin, 4)) {
-    svg.append(drawn("line", { class: "gridline", x1: x(value), x2: x(value), y1: 4, y2: height - 26 }),
-      drawn("text", { x: x(value), y: height - 10, "text-anchor": "middle", text: short(value) }));
-  }
-  if (middle !== undefined) {
-    svg.append(drawn("line", { class: "switch", x1: x(middle), x2: x(middle), y1: 4, y2: height - 26 }));
-  }
-  rows.forEach((row, i) => {
-    const at = i * step + step / 2 + 4;
-    svg.append(drawn("text", { x: left - 12, y: at + 4, "text-anchor": "end", text: names[i] }));
-    if (row.low !== null) {
-      svg.append(drawn("rect", { x: x(row.low), y: at - 6, width: Math.max(1, x(row.high) - x(row.low)), height: 12, rx: 3,
-        fill: tone(row.colour), opacity: 0.35 }));
+// rows: [{ name, colour, value, low, high, dots: [{ name, value }] }]; a number without interval is a mark alone
+function intervals(rows, { label, xLabel }) {
+  const holder = element("div", { class: "chart" });
+  const sign = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(1);
+  const spelt = rows.map((row) => sign(row.value) + (row.low === null ? "" : ` [${sign(row.low)}, ${sign(row.high)}]`));
+  const draw = () => {
+    const [width, step] = [Math.max(300, holder.clientWidth || 520), 30];
+    const names = rows.map((row) => fitting(row.name, width * 0.35));
+    const left = widest(names) + 16; // names end before the bars begin
+    const right = width - widest(spelt) - 14; // bars end before the numbers begin
+    const height = rows.length * step + 46;
+    const [low, high] = extent(rows.flatMap((row) => [0, row.value, row.low, row.high, ...row.dots.map((dot) => dot.value)]));
+    const margin = 0.05 * (high - low);
+    const x = (value) => left + ((value - low + margin) / (high - low + 2 * margin)) * (right - left);
+    const svg = drawn("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+    for (const value of ticks(low - margin, high + margin, Math.max(2, (right - left) / 80))) {
+      svg.append(drawn("line", { class: "gridline", x1: x(value), x2: x(value), y1: 4, y2: height - 40 }),
+        drawn("text", { x: x(value), y: height - 25, "text-anchor": "middle", text: short(value) }));
     }
-    svg.append(drawn("rect", { x: x(row.value) - 1.5, y: at - 9, width: 3, height: 18, rx: 1, fill: tone(row.colour) }),
-      drawn("text", { x: width, y: at + 4, "text-anchor": "end", text: spelt[i] }));
-  });
-  return element("div", { class: "chart" }, svg);
+    svg.append(drawn("line", { class: "switch", x1: x(0), x2: x(0), y1: 4, y2: height - 40 }),
+      drawn("text", { class: "label", x: width / 2, y: height - 6, "text-anchor": "middle", text: xLabel }));
+    rows.forEach((row, i) => {
+      const [at, fill] = [i * step + step / 2 + 4, tone(row.colour)];
+      svg.append(drawn("text", { x: left - 12, y: at + 4, "text-anchor": "end", text: names[i] }));
+      if (row.low !== null) {
+        svg.append(drawn("rect", { class: "bar", x: x(row.low), y: at - 6, width: Math.max(1, x(row.high) - x(row.low)), height: 12, rx: 3,
+          fill, opacity: 0.35 }));
+      }
+      svg.append(...row.dots.map((dot) => drawn("circle", { cx: x(dot.value), cy: at, r: 3, fill, opacity: 0.75 },
+        drawn("title", { text: `${dot.name}: ${sign(dot.value)}` }))),
+        drawn("rect", { x: x(row.value) - 1.5, y: at - 9, width: 3, height: 18, rx: 1, fill }),
+        drawn("text", { class: "number", x: width, y: at + 4, "text-anchor": "end", text: spelt[i] }));
+    });
+    holder.replaceChildren(svg);
+  };
+  let width = 0;
+  new ResizeObserver(() => { if (holder.clientWidth !== width) { width = holder.clientWidth; draw(); } }).observe(holder);
+  return { holder, draw };
 }

@@ -1,11 +1,11 @@
 // The page: sections made from the data in the script tag. Whatever comes from files is set as text, never as markup.
 "use strict";
 
-const data = JSON.parse(document.getElementById("data").textContent);
+const everything = JSON.parse(document.getElementById("data").textContent);
 const main = document.getElementById("main");
+const holder = element("div");
 const hidden = new Set();
-const redraws = [];
-const look = Object.fromEntries(data.variants.map((variant) => [variant.name, variant]));
+let [data, look, redraws, legends] = [null, {}, [], []];
 
 function redraw() { for (const draw of redraws) draw(); }
 
@@ -36,7 +36,7 @@ document.getElementById("theme").addEventListener("click", () => {
 function section(id, title, saying) {
   const made = element("section", { class: "block", id, "aria-labelledby": `${id}-title` },
     element("h2", { id: `${id}-title`, text: title }), element("p", { class: "say", text: saying }));
-  main.append(made);
+  holder.append(made);
   document.getElementById("nav").append(element("a", { href: `#${id}`, text: title }));
   return made;
 }
@@ -54,13 +54,11 @@ function choice(label, options, chosen, onChoose) {
   return group;
 }
 
-const legends = [];
-
 function legend() {
-  const holder = element("div", { class: "legend", role: "group", "aria-label": "Show or hide strategies" });
+  const buttons = element("div", { class: "legend", role: "group", "aria-label": "Show or hide strategies" });
   const draw = () => {
-    const focused = holder.contains(document.activeElement) ? document.activeElement.dataset.variant : null;
-    holder.replaceChildren(...data.variants.map((variant) => element("button", {
+    const focused = buttons.contains(document.activeElement) ? document.activeElement.dataset.variant : null;
+    buttons.replaceChildren(...data.variants.map((variant) => element("button", {
       type: "button", "data-variant": variant.name, "aria-pressed": String(!hidden.has(variant.name)),
       onclick: () => {
         if (!hidden.delete(variant.name)) hidden.add(variant.name);
@@ -69,12 +67,12 @@ function legend() {
       },
     }, drawn("svg", { width: 22, height: 8, "aria-hidden": "true" }, drawn("line", { x1: 1, x2: 21, y1: 4, y2: 4,
       stroke: tone(variant.colour), "stroke-width": 3, "stroke-dasharray": variant.dash || null })), variant.name)));
-    if (focused) [...holder.children].find((button) => button.dataset.variant === focused)?.focus();
+    if (focused) [...buttons.children].find((button) => button.dataset.variant === focused)?.focus();
   };
   legends.push(draw);
   redraws.push(draw);
   draw();
-  return holder;
+  return buttons;
 }
 
 function agentHeading(agent) { return element("h3", { class: "agent", text: agent.name }); }
@@ -103,14 +101,13 @@ function table(spec) {
   const made = element("table", { "data-table": spec.name }, element("thead", {}, element("tr", {}, ...heads)), body);
   return element("div", { class: "card" }, element("h3", { text: spec.title }),
     element("div", { class: "scroll" }, made),
-    element("ul", { class: "notes" }, ...(spec.rows.some((row) => row.entries.some((one) => one.best))
-      ? [`Marked: ${spec.marked}.`] : []).concat(spec.notes).map((text) => element("li", { text }))));
+    element("ul", { class: "notes" }, ...(spec.bold ? [`Marked: ${spec.bold}.`] : []).concat(spec.notes).map((text) => element("li", { text }))));
 }
 
 function entry(item) {
   if (item.value === null) return element("td", { class: "dim", text: `—${item.mark}`, "data-value": "" });
-  return element("td", { class: item.best ? "best" : null, "data-value": item.value },
-    element(item.best ? "b" : "span", { text: item.text + item.mark }),
+  return element("td", { class: item.bold ? "bold" : null, "data-value": item.value },
+    element(item.bold ? "b" : "span", { text: item.text + item.mark }),
     item.more ? element("span", { class: "more", text: item.more }) : null);
 }
 
@@ -143,126 +140,100 @@ function plainTable(name, corner, rows) {
 
 function opening() {
   document.getElementById("subtitle").textContent = data.subtitle;
-  document.getElementById("facts").append(...data.facts.map(([name, value]) =>
+  document.getElementById("facts").replaceChildren(...data.facts.map(([name, value]) =>
     element("div", {}, element("dt", { text: name }), element("dd", { text: value }))));
 }
 
 function scores() {
-  const block = section("scores", "Scores", "One row per task, one column per strategy. The best of a row is marked; a " +
-    "small difference between few seeds may be chance.");
-  const holder = element("div");
-  const show = (measure) => holder.replaceChildren(...data.tables.filter((one) => one.kind === measure).map(table));
+  const block = section("scores", "Scores", "One row per dataset, one column per strategy: mean over seeds. Whether " +
+    "strategies differ is decided by their paired differences below.");
   if (!data.measures.length) return block.append(element("p", { class: "note", text: "No run is finished yet." }));
+  const shown = element("div");
+  const show = (measure) => shown.replaceChildren(...data.tables.filter((one) => one.kind === measure).map(table));
   block.append(element("div", { class: "controls" },
-    choice("What to show", data.measures.map((one) => [one.id, one.title]), data.measures[0].id, show)), holder);
+    choice("What to show", data.measures.map((one) => [one.id, one.title]), data.measures[0].id, show)), shown);
   show(data.measures[0].id);
 }
 
 function differences() {
   const found = data.tables.filter((one) => one.kind === "paired");
   if (!found.length) return;
-  section("paired", "Paired differences", "Strategies of one seed start from the same pre-trained agent, so a run is " +
-    "compared with the baseline's run of the same seed. The area under the online curve decides.").append(...found.map(table));
+  const block = section("paired", "Paired differences", "Strategies of one seed start from the same pre-trained agent, so " +
+    "a run is compared with the baseline's run of the same seed. The area under the online curve decides.");
+  for (const one of data.differences) {
+    const rows = one.rows.map((row) => ({ ...row, name: row.variant, colour: look[row.variant].colour }));
+    const made = intervals(rows, { label: `Paired differences of ${one.agent}`, xLabel: "area under the online curve, points" });
+    redraws.push(made.draw);
+    const several = one.over === "datasets";
+    block.append(element("div", { class: "card" }, element("h3", { text: `${one.agent}: difference to the baseline` }),
+      element("p", { class: "sub", text: `Mean and 95% interval over ${one.over}${several ? "; a dot is a dataset" : ""}.` }),
+      made.holder));
+  }
+  block.append(...found.map(table));
 }
 
-function series(cell, parts) {
-  const style = look[cell.variant];
-  return { name: cell.variant, colour: style.colour, dash: style.dash, parts };
+function series(group, parts) {
+  const style = look[group.variant];
+  return { name: group.variant, colour: style.colour, dash: style.dash, parts };
 }
 
 function charts(block, makePlot) {
   for (const agent of data.agents) {
     const made = [];
-    for (const task of agent.tasks) {
-      const cells = data.cells.filter((cell) => cell.agent === agent.id && cell.task === task);
-      const plot = makePlot(cells, agent, task);
-      if (plot && plot.series.length) made.push(place(plot, task, plot.sub));
+    for (const panel of data.panels.filter((one) => one.agent === agent.id)) {
+      const plot = makePlot(panel, agent);
+      if (plot.series.length) made.push(place(plot, panel.task, seedsOf(panel.groups)));
     }
     if (made.length) block.append(agentHeading(agent), element("div", { class: "grid" }, ...made));
   }
 }
 
-function seedsOf(cells) {
-  const counts = cells.map((cell) => cell.seeds);
+function seedsOf(groups) {
+  const counts = groups.map((group) => group.seeds);
   const [low, high] = [Math.min(...counts), Math.max(...counts)];
   const seeds = low === high ? count(low, "seed") : `${low} to ${high} seeds`;
-  return cells.every((cell) => cell.finished) ? seeds : `${seeds}, not all finished`;
+  return groups.every((group) => group.finished) ? seeds : `${seeds}, not all finished`;
 }
 
 function curves() {
   const block = section("curves", "Learning curves", "Mean over seeds of the evaluations, with one sample standard " +
     "deviation. Left of the dotted line is pre-training, right of it fine-tuning. Hover, or use the arrow keys.");
   block.append(element("div", { class: "controls" }, legend()));
-  charts(block, (cells, agent, task) => ({
-    label: `Learning curves of ${agent.name} on ${task}`, sub: seedsOf(cells), yLabel: cells[0].unit,
-    xLabel: "updates before the switch, steps after it", switchAt: 0,
+  charts(block, (panel, agent) => ({
+    label: `Learning curves of ${agent.name} on ${panel.task}`, yLabel: panel.unit, range: panel.range, lines: panel.lines,
+    xLabel: "updates before the switch, steps after it", switchAt: 0, squeeze: panel.squeeze,
     at: (x) => (x < 0 ? `${short(-x)} updates before the switch` : `online step ${x.toLocaleString("en")}`),
-    series: cells.filter((cell) => cell.curve.length).map((cell) => series(cell, cell.curve)),
+    series: panel.groups.filter((group) => group.curve.length).map((group) => series(group, group.curve)),
   }));
 }
 
-function aggregates() {
-  if (!data.groups.length) return;
-  const block = section("together", "Taken together", "Statistics over all runs of comparable tasks, with 95% bootstrap " +
-    "intervals where every task has at least two seeds.");
-  for (const group of data.groups) {
-    const rows = (found) => found.map((row) => ({ ...row, ...{ colour: look[row.variant].colour, name: row.variant } }));
-    const holder = element("div", { class: "grid wide" });
-    const draw = () => {
-      const made = Object.entries(group.aggregates).map(([name, found]) => element("article", { class: "card" },
-        element("h3", { text: name }), element("p", { class: "sub", text: data.meanings[name] }),
-        intervals(rows(found), { label: name })));
-      if (group.improvements.length) {
-        made.push(element("article", { class: "card" },
-          element("h3", { text: `Probability that ${group.hero} scores above` }),
-          element("p", { class: "sub", text: "in a run against a run on the same task" }),
-          intervals(rows(group.improvements), { label: "Probability of improvement", range: [0, 1], middle: 0.5, digits: 2 })));
-      }
-      holder.replaceChildren(...made, profile);
-    };
-    const profile = place({
-      label: "Performance profile", xLabel: group.normalised ? "normalised score τ" : "return τ", yLabel: "runs above τ",
-      percent: true, range: [0, 1], interval: true, at: (x) => `τ = ${number(x)}`,
-      series: group.profile.map((one) => series(one, [one])),
-    }, "Performance profile", "share of runs above every score");
-    redraws.push(draw);
-    draw();
-    block.append(element("h3", { class: "agent", text: `${group.agent}: ${group.name}` }),
-      element("p", { class: "say", text: group.about }), holder);
-  }
-  block.append(element("details", {}, element("summary", { text: "The numbers as tables" }),
-    ...data.tables.filter((one) => ["aggregate", "improvement"].includes(one.kind)).map(table)));
-}
-
 function replay() {
-  const kinds = data.diagnostics;
+  const kinds = data.metrics;
   if (!kinds.length) return;
   const block = section("replay", "Replay", "What the batches were made of while fine-tuning, mean over seeds.");
   const saying = element("p", { class: "note" });
-  const holder = element("div");
+  const shown = element("div");
   let mine = [];
   const show = (id) => {
     const kind = kinds.find((one) => one.id === id);
     saying.textContent = kind.meaning;
     for (const old of mine) redraws.splice(redraws.indexOf(old), 1);
     const before = redraws.length;
-    holder.replaceChildren();
-    charts(holder, (cells, agent, task) => {
-      const with_ = cells.filter((cell) => cell.metrics[id]);
-      const found = with_.map((cell) => series(cell, [cell.metrics[id]]));
-      const buffer = id === "online_share" && with_.find((cell) => cell.strategy !== "top_n" && cell.metrics.online_rows);
-      if (buffer) {
-        found.unshift({ name: "share of the buffer", colour: "#9aa3ad", width: 4, parts: [{ ...buffer.metrics.online_rows, low: null, high: null }] });
+    shown.replaceChildren();
+    charts(shown, (panel, agent) => {
+      const found = panel.groups.filter((group) => group.metrics[id]).map((group) => series(group, [group.metrics[id]]));
+      if (id === "online_share" && panel.buffer && found.length) {
+        found.unshift({ name: "share of the buffer", colour: "#9aa3ad", width: 4, parts: [{ ...panel.buffer, low: null, high: null }] });
       }
-      return { label: `${kind.title} of ${agent.name} on ${task}`, sub: cells.length ? seedsOf(cells) : "", series: found,
-        xLabel: "environment steps", yLabel: kind.title, percent: kind.share, range: kind.share ? [0, 1] : null,
+      return { label: `${kind.title} of ${agent.name} on ${panel.task}`, series: found, xLabel: "environment steps",
+        yLabel: kind.title, percent: kind.share, range: kind.share ? [0, 1] : null,
         at: (x) => `online step ${x.toLocaleString("en")}` };
     });
     mine = redraws.slice(before);
   };
   block.append(element("div", { class: "controls" },
-    choice("Which figure", kinds.map((one) => [one.id, one.title]), kinds[0].id, show)),
-    element("div", { class: "controls" }, legend()), saying, holder);
+    choice("Which metric", kinds.map((one) => [one.id, one.title]), kinds[0].id, show)),
+    element("div", { class: "controls" }, legend()), saying, shown);
   show(kinds[0].id);
 }
 
@@ -287,21 +258,47 @@ function settings() {
 }
 
 function folders() {
-  const lacking = data.runs.filter((run) => run.status !== "done");
-  const block = section("runs", "Runs", lacking.length
-    ? `${lacking.length} of ${count(data.runs.length, "run")} ${lacking.length === 1 ? "is" : "are"} missing from the tables.`
+  const missing = data.runs.filter((run) => run.status !== "done");
+  const block = section("runs", "Runs", missing.length
+    ? `${missing.length} of ${count(data.runs.length, "run")} ${missing.length === 1 ? "is" : "are"} missing from the tables.`
     : data.runs.length === 1 ? "The run is finished." : "All runs are finished.");
-  block.append(...data.damaged.map((text) => element("p", { class: "note", text })));
+  block.append(...everything.unreadable.map((text) => element("p", { class: "note", text })));
   const line = (run) => [
     element("td", { class: "lead-col code", text: run.folder }),
     element("td", { class: "lead-col" }, element("span", { class: `state ${run.status}`, text: run.status })),
     element("td", { class: "lead-col", text: run.what }), element("td", { class: "text", text: run.reason })];
-  const head = ["folder", "status", "what", "reason"];
-  if (lacking.length) block.append(element("div", { class: "card" }, plainTable("lacking", head, lacking.map(line))));
-  block.append(element("details", {}, element("summary", { text: `All run folders: ${data.runs.length}` }),
+  const head = ["run", "status", "what", "reason"];
+  if (missing.length) block.append(element("div", { class: "card" }, plainTable("missing", head, missing.map(line))));
+  block.append(element("details", {}, element("summary", { text: `All runs: ${data.runs.length}` }),
     element("div", { class: "card" }, plainTable("runs", head, data.runs.map(line)))));
 }
 
-opening();
-if (data.cells.length) { scores(); differences(); curves(); aggregates(); replay(); settings(); }
-folders();
+function show(chosen) {
+  data = chosen;
+  look = Object.fromEntries(data.variants.map((variant) => [variant.name, variant]));
+  [redraws, legends] = [[], []];
+  hidden.clear();
+  holder.replaceChildren();
+  document.getElementById("nav").replaceChildren();
+  opening();
+  if (data.panels.length) { scores(); differences(); curves(); replay(); settings(); }
+  folders();
+}
+
+function archives() {
+  const lines = everything.sections.map((one, i) => [
+    element("td", { class: "lead-col" }, element("button", { type: "button", class: "link", text: one.name,
+      onclick: () => { pick(i); document.getElementById("subtitle").scrollIntoView(); } })),
+    element("td", { class: "lead-col", text: one.agents.map((agent) => agent.name).join(", ") }),
+    ...one.facts.map(([, value]) => element("td", { text: value, "data-value": value }))]);
+  const select = element("select", { "aria-label": "Archive", onchange: () => pick(select.selectedIndex) },
+    ...everything.sections.map((one) => element("option", { text: one.name })));
+  const pick = (i) => { select.selectedIndex = i; show(everything.sections[i]); };
+  const head = ["archive", "agents", ...everything.sections[0].facts.map(([name]) => name)];
+  document.querySelector(".brand").after(select);
+  document.querySelector(".opening h1").after(element("div", { class: "card archives" }, plainTable("archives", head, lines)));
+}
+
+main.append(holder);
+if (everything.sections.length > 1) archives();
+show(everything.sections[0]);

@@ -1,0 +1,405 @@
+"""The plots of a report: colours of strategies, learning curves, shares of batches, differences; and curves as text.
+
+Matplotlib writes the same bytes every time.
+"""
+
+import io
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
+
+from arb.data.tasks import normalised
+from arb.files import atomic_write
+from arb.lab.algorithms import agent_label
+from arb.lab.strategies import strategy_label
+from arb.progress import count, counts
+from arb.report import stats
+from arb.report.records import Floats, Results, RunGroup, group_runs, read_runs, spaced
+from arb.report.tables import baseline_of
+
+COLOURS = {
+    "naive": "#e69f00", "parallel": "#009e73", "top_n": "#cc79a7", "berb": "#d55e00", "arb": "#0072b2",
+    "arb_auto": "#56b4e9", "annealed": "#999933", "recent": "#aa4499", "warm_start": "#cc6677", "road": "#4b9b3a",
+}  # fmt: skip
+"""By strategy, from the palette of Okabe and Ito (Color Universal Design, 2008)."""
+OTHER_COLOURS = ("#7a5195", "#8c6d31", "#4d4d4d")
+PALE = "#868e96"
+TITLE = {"x": 0.01, "ha": "left", "fontsize": 11, "fontweight": "bold"}
+THEMES: Mapping[str, tuple[str, str]] = {"light": ("#1f2933", "#e9ecef"), "dark": ("#d7dde3", "#353c44")}
+"""Colours of text and grid."""
+FORMATS: Mapping[str, Mapping[str, Any]] = {
+    # ending: what matplotlib would write into the file that changes from day to day, or from version to version
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+BUFFER, BOUND, EFFECTIVE = "online share of the buffer", "its upper bound", "effective sample size, share of the rows"
+_DASHES = ("", "6 3", "2 2", "8 3 2 3", "10 4")
+_COLUMNS = 3
+
+
+# ---- how strategies look ---------------------------------------------------------------------------------------------
+def strategy_colour(name: str) -> str:
+    """A strategy's colour; that of a plug-in depends on its name alone."""
+    return COLOURS.get(name, OTHER_COLOURS[sum(name.encode()) % len(OTHER_COLOURS)])
+
+
+def looks(results: Results) -> dict[str, tuple[str, str]]:
+    """Colour and dash pattern of each variant; variants of one strategy run from dark to light."""
+    by_strategy: dict[str, dict[str, None]] = {}
+    for group in results.groups:
+        by_strategy.setdefault(group.strategy, {})[group.variant] = None
+    return {
+        name: (_lightened(strategy_colour(strategy), 0.55 * i / max(1, len(names) - 1)), _DASHES[i % len(_DASHES)])
+        for strategy, names in by_strategy.items()
+        for i, name in enumerate(names)
+    }
+
+
+def _lightened(colour: str, share: float) -> str:
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (255 - part) * share):02x}" for part in parts)
+
+
+def _styles(results: Results) -> dict[str, dict[str, Any]]:
+    def line(dash: str) -> Any:
+        return (0, tuple(float(part) / 2 for part in dash.split())) if dash else "-"
+
+    return {name: {"color": colour, "linestyle": line(dash)} for name, (colour, dash) in looks(results).items()}
+
+
+# ---- what is drawn, for Matplotlib and for the page ------------------------------------------------------------------
+def reference_lines(groups: Sequence[RunGroup]) -> dict[str, float]:
+    """Scores of the dataset's mean and best episode and of behaviour cloning, where the runs recorded them."""
+    found = {}
+    for key, name in (
+        ("best_return", "best of the data"),
+        ("mean_return", "mean of the data"),
+        ("cloning_return", "cloning"),
+    ):
+        runs = [run for group in groups for run in group.runs]
+        values = {run.data.get(key) for run in runs}
+        if len(values) == 1 and isinstance(value := values.pop(), int | float) and math.isfinite(value):
+            found[name] = float(normalised(np.array(value, float), runs[0].reference))
+    return found
+
+
+def score_range(groups: Sequence[RunGroup]) -> tuple[float, float]:
+    """The range of a score axis: all that matters for fine-tuning, without the first half of pre-training.
+
+    An untrained policy may score so low that the online curves would be squeezed into a tenth of the height.
+    """
+    values = [*reference_lines(groups).values()]
+    for group in groups:
+        for phase, (steps, scores) in group.curve.items():
+            late = steps >= (steps[-1] / 2.0 if phase == "pretrain" and "online" in group.curve and len(steps) else 0.0)
+            mean, std = scores[:, late].mean(0), scores[:, late].std(0, ddof=1) if len(scores) > 1 else 0.0
+            values += [*(mean - std), *(mean + std)]
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    margin = 0.06 * (high - low) or max(1.0, 0.1 * abs(high))
+    return low - margin, high + margin
+
+
+def squeeze(groups: Sequence[RunGroup]) -> float:
+    """By how much the axis of pre-training is compressed, so that it takes at most a third of the width."""
+    ends = {phase: [c.curve[phase][0][-1] for c in groups if phase in c.curve] for phase in ("pretrain", "online")}
+    before, after = (max(ends[phase], default=0.0) for phase in ("pretrain", "online"))
+    return max(1.0, 2.0 * before / after) if after else 1.0
+
+
+def buffer_share(groups: Sequence[RunGroup]) -> tuple[Floats, Floats] | None:
+    """The online share of a buffer that keeps all offline rows: strategies that keep fewer have a larger one."""
+    found = [shares for group in groups if (shares := group.metric("replay.online_rows"))]
+    return min(found, key=lambda shares: float(shares[1].mean(0)[-1]), default=None)
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+def rendered(figure: Figure) -> dict[str, bytes]:
+    """A figure in every format, by ending."""
+    found = {}
+    with matplotlib.rc_context({"svg.hashsalt": "arb", "pdf.fonttype": 42}):
+        for ending, metadata in FORMATS.items():
+            file = io.BytesIO()
+            figure.savefig(file, format=ending, dpi=150, metadata=dict(metadata))
+            found[ending] = file.getvalue()
+    return found
+
+
+def transparent_svg(figure: Figure) -> bytes:
+    """A figure as SVG with a transparent ground and text that stays text, for a page in the repository."""
+    file = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "arb", "svg.fonttype": "none", "font.family": "sans-serif"}):
+        figure.savefig(file, format="svg", metadata=dict(FORMATS["svg"]), transparent=True)
+    return file.getvalue()
+
+
+def themed(theme: str) -> Any:
+    """The settings under which a figure is made, so that it can be read on light or on dark paper."""
+    text, grid = THEMES[theme]
+    names = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color")
+    settings: dict[Any, Any] = {**dict.fromkeys(names, text), "grid.color": grid}
+    return matplotlib.rc_context(settings)
+
+
+def plot_run(folder: Path, path: Path) -> None:
+    """Draw the curves of one run folder into an image file: its score, and where its batches came from."""
+    runs = read_runs([folder])
+    results = group_runs(runs)
+    run = runs.all[0]
+    title = f"{run.task}   {agent_label(run.agent)}   {strategy_label(run.strategy)}   seed {run.seed}"
+    with themed("light"):
+        figure = scores_and_shares(results, plain(title)) if results.groups else Figure()
+    with atomic_write(path) as unfinished, matplotlib.rc_context({"svg.hashsalt": "arb"}):
+        figure.savefig(unfinished, dpi=130)
+
+
+# ---- figures ---------------------------------------------------------------------------------------------------------
+def agent_figures(results: Results, agent: str, baseline: str = "naive") -> Iterator[tuple[str, Figure]]:
+    """The figures of one agent over all its datasets, with their kinds."""
+    yield "curves", learning_curves(results, agent)
+    if any(group.metric("replay.online_share") for group in results.of(agent)):
+        yield "online-share", online_share(results, agent)
+    differences = difference_intervals(results, agent, baseline)
+    if differences:
+        yield "differences", differences
+
+
+def learning_curves(results: Results, agent: str) -> Figure:
+    """Score over both phases, one panel per dataset: mean over seeds, and one standard deviation around it."""
+    figure = _panels(results, agent, _score_panel)
+    figure.suptitle(f"{agent_label(agent)}: learning curves, mean ± standard deviation over seeds", **TITLE)
+    return figure
+
+
+def online_share(results: Results, agent: str, tasks: Sequence[str] | None = None) -> Figure:
+    """The online share of the batches over steps, with that of the buffer in grey."""
+    figure = _panels(results, agent, _share_panel, tasks)
+    figure.suptitle(f"{agent_label(agent)}: where batches come from", **TITLE)
+    return figure
+
+
+def scores_and_shares(results: Results, title: str) -> Figure:
+    """One row per dataset and agent: scores on the left, the online share of the batches on the right."""
+    places = list(dict.fromkeys((group.agent, group.task) for group in results.groups))
+    figure = Figure(figsize=(9.5, 3.1 * len(places) + 0.6), layout="constrained")
+    grid = figure.subplots(len(places), 2, squeeze=False)
+    handles: dict[str, Any] = {}
+    for (agent, task), (left, right) in zip(places, grid, strict=True):
+        for axes, draw in ((left, _score_panel), (right, _share_panel)):
+            draw(axes, results.of(agent, task), _styles(results))
+            _finish(axes, f"{task}, {agent_label(agent)}", handles)
+    _legend(figure, handles, results.order)
+    figure.suptitle(title, **TITLE)
+    return figure
+
+
+def difference_intervals(results: Results, agent: str, baseline: str = "naive") -> Figure | None:
+    """Paired differences to a baseline: a dot per dataset, their mean with its interval; None without pairs."""
+    base = baseline_of(results, agent, baseline)
+    found = [one for one in stats.comparisons(results, base) if one.agent == agent and one.normalised]
+    if not found:
+        return None
+    styles = _styles(results)
+    figure = Figure(figsize=(7.0, 0.42 * len(found) + 1.5), layout="constrained")
+    axes = figure.subplots()
+    for place, one in enumerate(found):
+        values, colour = one.over(one.normalised), styles[one.variant]["color"]
+        mean, low, high = stats.t_interval(stats.headline(values))
+        if low is not None and high is not None:
+            axes.plot([low, high], [place, place], color=colour, linewidth=6, alpha=0.35, solid_capstyle="butt")
+        axes.plot([mean], [place], marker="|", markersize=13, markeredgewidth=2.5, color=colour)
+        axes.plot([seeds.mean() for seeds in values], [place] * len(values), "o", markersize=4, alpha=0.7, color=colour)
+    axes.axvline(0.0, color=PALE, linestyle=":", linewidth=1)
+    axes.set_xlabel(f"area under the online curve, minus that of {strategy_label(base)} with the same seed, in points")
+    axes.set_yticks(range(len(found)), [plain(one.variant) for one in found])
+    axes.set_ylim(len(found) - 0.5, -0.5)
+    tidy(axes, "x")
+    tasks = len({task for one in found for task in one.normalised})
+    pairs = counts((len(seeds) for one in found for seeds in one.over(one.normalised)), "seed")
+    over = "datasets" if tasks > 1 else "seeds"
+    title = f"{agent_label(agent)} on {count(tasks, 'dataset')} (dots), {pairs} each: mean and 95% interval over {over}"
+    figure.suptitle(title, **TITLE)
+    return figure
+
+
+# ---- panels ----------------------------------------------------------------------------------------------------------
+def _score_panel(axes: Any, groups: Sequence[RunGroup], styles: Mapping[str, Any]) -> None:
+    """Score over both phases; of a single run the middle half of its episodes, of several their standard deviation."""
+    scale = squeeze(groups)
+    for group in groups:
+        for phase, (steps, values) in group.curve.items():
+            at = (steps - steps[-1]) / scale if phase == "pretrain" and len(steps) else steps
+            label = group.variant if phase == "online" or "online" not in group.curve else None
+            _banded(axes, at, values, label, **styles[group.variant])
+            if len(groups) == len(group.runs) == 1:
+                ends = np.transpose([np.percentile(scores, (25, 75)) for scores in group.runs[0].curves[phase].scores])
+                axes.fill_between(at, *ends, color=styles[group.variant]["color"], alpha=0.15, linewidth=0)
+    axes.set_ylim(*score_range(groups))
+    for name, value in reference_lines(groups).items():
+        axes.axhline(value, color=PALE, linewidth=0.8, linestyle=(0, (1, 2)))
+        axes.annotate(name, (0.005, value), (0, 2), ("axes fraction", "data"), "offset points", fontsize=7, color=PALE)
+    axes.axvline(0, color=PALE, linestyle=":", linewidth=1)
+    low, high = axes.get_xlim()
+    before = min(
+        (line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) and line.get_label()), default=0.0
+    )
+    ticks = [tick for tick in MaxNLocator(4).tick_values(0.0, max(high, 1.0)) if 0 <= tick <= high]
+    axes.set_xticks([*([before] if before < 0 and low < 0 else []), *ticks])
+    axes.xaxis.set_major_formatter(lambda value, _: short(value * scale if value < 0 else value))
+    axes.set_ylabel(groups[0].unit)
+    axes.set_xlabel("updates before, steps after the switch")
+
+
+def _share_panel(axes: Any, groups: Sequence[RunGroup], styles: Mapping[str, Any]) -> None:
+    """The online share of a batch; in grey that of the buffer, dashed what bounds ARB's share where λ is automatic.
+
+    A single run has room for its effective sample size too.
+    """
+    if buffer := buffer_share(groups):
+        axes.plot(buffer[0], buffer[1].mean(0), color=PALE, linewidth=2.5, alpha=0.6, label=BUFFER)
+    for group in groups:
+        colour, alone = styles[group.variant]["color"], len(groups) == len(group.runs) == 1
+        shares, bound = group.metric("replay.online_share"), group.metric("replay.online_bound")
+        if shares:
+            _banded(axes, *shares, group.variant, **styles[group.variant])
+        if bound:
+            label = BOUND if alone else None
+            axes.plot(bound[0], np.minimum(1.0, bound[1].mean(0)), "--", color=colour, linewidth=0.7, label=label)
+        effective = group.metric("replay.effective_share")
+        if effective and alone:
+            axes.plot(effective[0], effective[1][0], ":", color=colour, linewidth=1.2, label=EFFECTIVE)
+    axes.set_ylim(0, 1.02)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.xaxis.set_major_formatter(lambda value, _: short(value))
+    axes.set_ylabel("online share of a batch")
+    axes.set_xlabel("environment steps")
+
+
+def _panels(results: Results, agent: str, draw: Any, tasks: Sequence[str] | None = None) -> Figure:
+    names = list(tasks if tasks is not None else results.tasks(agent))
+    columns = min(_COLUMNS, len(names))
+    rows = math.ceil(len(names) / columns)
+    figure = Figure(figsize=(max(6.0, 4.2 * columns), 3.2 * rows + 0.5), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    handles: dict[str, Any] = {}
+    for axes, task in zip(grid.flat, names, strict=False):
+        draw(axes, results.of(agent, task), _styles(results))
+        _finish(axes, task, handles)
+    for axes in list(grid.flat)[len(names) :]:
+        axes.set_visible(False)
+    _legend(figure, handles, results.order)
+    return figure
+
+
+def _finish(axes: Any, title: str, handles: dict[str, Any]) -> None:
+    axes.set_title(plain(title), fontsize=10, loc="left")
+    tidy(axes)
+    handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+
+
+def _legend(figure: Figure, handles: Mapping[str, Any], order: Sequence[str]) -> None:
+    names = sorted(handles, key=(*order, BOUND, BUFFER, EFFECTIVE).index)
+    if names:
+        lines = math.ceil(sum(0.55 + 0.085 * len(name) for name in names) / figure.get_figwidth())  # inches, about
+        figure.legend([handles[name] for name in names], [plain(name) for name in names], loc="outside lower center",
+                      ncols=math.ceil(len(names) / lines), frameon=False, fontsize=9)  # fmt: skip
+
+
+def _banded(axes: Any, steps: Any, values: Any, label: str | None, **style: Any) -> None:
+    """A mean over seeds with one standard deviation around it."""
+    mean = values.mean(0)
+    if len(values) > 1:
+        std = values.std(0, ddof=1)
+        axes.fill_between(steps, mean - std, mean + std, color=style["color"], alpha=0.15, linewidth=0)
+    axes.plot(steps, mean, linewidth=1.6, label=label, **style)
+
+
+def tidy(axes: Any, grid: str = "y") -> None:
+    """Spines and grid as all figures have them."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis=grid)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=9)
+
+
+def plain(text: str) -> str:
+    """Text that matplotlib does not take for mathematics."""
+    return text.replace("$", r"\$")
+
+
+def short(value: float) -> str:
+    """A number of steps.
+
+    >>> short(40_000), short(1e6)
+    ('40k', '1M')
+    """
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+# ---- in a terminal ---------------------------------------------------------------------------------------------------
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 20
+"""Points of a curve at the most."""
+MAX_PANELS = 6
+"""Agents and datasets to be drawn; more than that are for the page."""
+
+
+def spark(values: ArrayLike, low: float, high: float) -> str:
+    """Values as bars of eight heights between low and high; what is not finite is a gap.
+
+    >>> spark([0.0, 0.5, 1.0, float("nan")], 0.0, 1.0)
+    '▁▅█ '
+    """
+    scaled = (np.asarray(values, float) - low) / ((high - low) or 1.0)
+    return "".join(BARS[int(np.clip(8 * x, 0, 7))] if np.isfinite(x) else " " for x in scaled)
+
+
+def text_curves(results: Results) -> str:
+    """Score while fine-tuning and online share of the batches, for each strategy, unless there are too many."""
+    panels = [(agent, task) for agent in results.agents() for task in results.tasks(agent)]
+    if len(panels) > MAX_PANELS:
+        return ""
+    found = []
+    for agent, task in panels:
+        groups = [group for group in results.of(agent, task) if "online" in group.curve]
+        if groups:
+            found.append(_text_panel(f"{agent_label(agent)} on {task}", groups))
+    return "\n".join(found)
+
+
+def _text_panel(title: str, groups: Sequence[RunGroup]) -> str:
+    means = [_thinned(group.curve["online"][1]) for group in groups]
+    low, high = min(map(np.min, means)), max(map(np.max, means))
+    steps = max(group.curve["online"][0][-1] for group in groups)
+    name, width = max(len(group.variant) for group in groups), max(map(len, means))
+    lines = [f"{title}, steps 0 to {steps:,.0f}: {groups[0].unit} from {low:.1f} to {high:.1f}, and online share"]
+    for group, mean in zip(groups, means, strict=True):
+        line = f"  {group.variant:<{name}}  {spark(mean, low, high):<{width}}  {mean[-1]:9.1f}"
+        shares = group.metric("replay.online_share")
+        if shares:
+            share = _thinned(shares[1])
+            line += f"   {spark(share, 0.0, 1.0):<{WIDTH}} {share[-1]:4.0%}"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _thinned(values: Floats) -> Floats:
+    """The mean over seeds, at as many points as there is room for."""
+    return np.asarray(values.mean(0)[spaced(values.shape[1], WIDTH)])
+
+
+def figures(results: Results, baseline: str = "naive") -> Iterable[tuple[str, Figure]]:
+    """Every figure of a report, with its name."""
+    for agent in results.agents():
+        for kind, figure in agent_figures(results, agent, baseline):
+            yield f"{kind}-{results.file(agent)}", figure
