@@ -132,17 +132,17 @@ def _rungs(asked: Wanted, ladder: Ladder, tell: Tell) -> Dataset:
 
 
 def _walks(asked: Wanted, ladder: Ladder, tell: Tell) -> Dataset:
-    from arb.suite.mazes import GOALS, NOISE, Walk, record_walks
+    from arb.suite.mazes import NOISE, TOWARDS, Walk, record_walks
 
     maze, kind = asked.quality.split("-")
     anywhere = asked.quality != "umaze-play"
-    walk = Walk(maze, anywhere, GOALS.get(maze, ()) if kind == "play" else ())
-    # D4RL's walks in the umaze have 701 rows, all others 1,001.
+    # D4RL's walks in the umaze have at most 701 rows, all others 1,001.
     horizon = 701 if asked.quality == "umaze-play" else 1001
+    walk = Walk(maze, anywhere, TOWARDS[kind])
     dataset = record_walks(ladder.rungs["100"].policy, walk, horizon, asked.rows, _seed(asked), tell)
     story = (
-        f"an ant that walks from {'any' if anywhere else 'the start'} cell to goal after goal in "
-        f"{len(walk.goals)} cells, by waypoints, with action noise of {NOISE[0]} to {NOISE[1]}"
+        f"an ant that walks from {'any' if anywhere else 'the start'} cell to goal after goal, "
+        f"{TOWARDS[kind]:.0%} of them in the goal's cell, by waypoints, with action noise of {NOISE[0]} to {NOISE[1]}"
     )
     return replace(dataset, provenance={"made_by": story, **dataset.provenance})
 

@@ -1,8 +1,8 @@
 """AntMaze data in the manner of D4RL's: an ant with a policy of its own walks from goal to goal through a maze.
 
 The ant steers by waypoints, with noise on its actions, and takes a new goal when it has reached one. It falls now and
-then, and lies there until the time limit. Rewards and terminals are put in afterwards, against one goal of the
-evaluation for the whole dataset, whatever goals the ant had: a walk touches it, passes by or never comes near.
+then, and lies there until the time limit. Rewards and terminals refer to one goal of the evaluation, whatever goals the
+ant had: a walk ends soon after it has come there, or passes by, or never comes near.
 """
 
 from dataclasses import replace
@@ -24,15 +24,14 @@ NOISE = (0.1, 0.6)
 """Standard deviation of the noise on every entry of an action, drawn once per walk between these."""
 SPREAD = (0.3, 1.85)
 """How far a goal is drawn from the centre of its cell, along each axis: 0.4 to 2.6 m away, as in D4RL's files."""
+LINGER = 4
+"""Rows of a walk within reach of the evaluation's goal, after which it ends."""
+TOWARDS = {"play": 0.6, "diverse": 0.0}
+"""The probability that a goal is drawn in the cell of the evaluation's goal, by kind of dataset; else in any cell."""
 APART = 2.0
 """A new goal is at least this far from where the ant is."""
 EVALUATION_GOAL = 0.75
 """Offset of the goal that rewards refer to from the centre of its cell, along each axis: the evaluation's mean."""
-GOALS: dict[str, tuple[Place, ...]] = {
-    "medium": ((2, 6), (5, 1), (6, 5), (6, 6)),
-    "large": ((1, 6), (3, 5), (3, 10), (5, 2), (7, 4), (7, 6), (7, 9)),
-}
-"""Cells (row, column) of the goals of `play`: D4RL's, and in `medium` the evaluation's; elsewhere any cell."""
 
 
 class Walk(AntMaze):
@@ -41,11 +40,11 @@ class Walk(AntMaze):
     `noise` is the standard deviation of the noise on its actions, drawn at every reset.
     """
 
-    def __init__(self, maze: str, anywhere: bool, goals: tuple[Place, ...] = ()) -> None:
+    def __init__(self, maze: str, anywhere: bool, towards: float) -> None:
         super().__init__(MAZES[maze])
-        self.anywhere, self.noise = anywhere, 0.0
+        self.anywhere, self.towards, self.noise, self.there = anywhere, towards, 0.0, 0
         self.free = sorted(place for kind in ".RG" for place in self.maze.find(kind))
-        self.goals = goals or tuple(self.free)
+        self.evaluation_goal = self.maze.centre(*self.maze.find("G")[0]) + EVALUATION_GOAL
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, dict[str, Any]]:
         """Draw the start as in AntMaze, or where it may be anywhere a cell and a place in it; then noise and a goal."""
@@ -55,7 +54,7 @@ class Walk(AntMaze):
             centre = self.maze.centre(*self.free[self.np_random.integers(len(self.free))])
             qpos[:2] = centre + self.np_random.uniform(0.0, 1.0, 2)
             self.set_state(qpos, qvel)
-        self.noise = self.np_random.uniform(*NOISE)
+        self.noise, self.there = self.np_random.uniform(*NOISE), 0
         self._draw_goal()
         return self.observe(), {}
 
@@ -64,12 +63,13 @@ class Walk(AntMaze):
         self.advance(action)
         if _distance(self.data.qpos[:2], self.goal) <= GOAL_RADIUS:
             self._draw_goal()
-        return self.observe(), 0.0, False, False, {}
+        self.there += _distance(self.data.qpos[:2], self.evaluation_goal) <= GOAL_RADIUS
+        return self.observe(), 0.0, False, self.there >= LINGER, {}
 
     def _draw_goal(self) -> None:
         while True:
-            centre = self.maze.centre(*self.goals[self.np_random.integers(len(self.goals))])
-            goal = centre + self.np_random.uniform(*SPREAD, 2)
+            cells = self.maze.find("G") if self.np_random.uniform() < self.towards else self.free
+            goal = self.maze.centre(*cells[self.np_random.integers(len(cells))]) + self.np_random.uniform(*SPREAD, 2)
             if _distance(self.data.qpos[:2], goal) > APART:
                 return self.set_goal(goal)
 
@@ -130,9 +130,8 @@ def record_walks(
         return on_grid(np.clip(noisy, -1.0, 1.0)).astype(np.float32)
 
     dataset = record(gymnasium.wrappers.TimeLimit(walk, horizon), act, rows, seed, tell)
-    goal = walk.maze.centre(*walk.maze.find("G")[0]) + EVALUATION_GOAL
-    provenance = {"evaluation_goal": goal.tolist()}
-    return replace(relabelled(dataset, goal), provenance=provenance)
+    provenance = {"evaluation_goal": walk.evaluation_goal.tolist()}
+    return replace(relabelled(dataset, walk.evaluation_goal), provenance=provenance)
 
 
 def relabelled(dataset: Dataset, goal: Floats) -> Dataset:
