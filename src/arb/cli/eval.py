@@ -42,21 +42,11 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", type=Path, metavar="RUN", help="the folder of a run")
     add("--policy", choices=tuple(POLICIES), default="last", help="which policy of the run (last)")
-    episodes = "number of episodes (default: as in the run's evaluations)"
-    add("--episodes", type=_at_least(1), metavar="N", help=episodes)
-    add("--seed", type=_at_least(0), default=0, help="seed of the initial states (default: 0)")
+    add("--episodes", type=int, metavar="N", help="number of episodes (default: as in the run's evaluations)")
+    add("--seed", type=int, default=0, help="seed of the initial states (default: 0)")
     add("-e", "--env", default="", metavar="ID", help="Gymnasium id, or my_module:MyEnv-v0")
     add("--gif", type=Path, metavar="FILE", help="also write an animated GIF of one episode")
     parser.set_defaults(run=evaluate)
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if int(text) < least:
-            raise argparse.ArgumentTypeError(f"must be at least {least}")
-        return int(text)
-
-    return number
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -66,9 +56,9 @@ def evaluate(options: argparse.Namespace) -> None:
     run = RunFolder(options.folder)
     described, policy = run.description(), load_policy(run.path, options.policy)
     env = _environment(run, described.env, options.env)
-    number = options.episodes or described.config.get("evaluation.episodes")
-    if not isinstance(number, int) or number < 1:
-        raise DataError(f"{run.config_file} does not say how many episodes an evaluation has: add --episodes N")
+    number = described.config.get("evaluation.episodes", 1) if options.episodes is None else options.episodes
+    if not isinstance(number, int) or number < 1 or options.seed < 0:
+        raise DataError("--episodes must be at least 1, --seed at least 0")
     if options.gif:  # first, so that a machine that cannot draw says so at once
         start, chance = np.random.SeedSequence(options.seed).spawn(2)  # the start of the evaluation's first episode
         rng = np.random.default_rng(chance)

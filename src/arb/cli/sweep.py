@@ -39,19 +39,15 @@ the learning curves, the online share of the batches, and a page with all of it.
 """
 REPRODUCE = """
 examples:
-  arb reproduce main --preset smoke           a quick trial, on small datasets made on this machine
-  arb reproduce clip --preset paper           the paper's own grid (fetch antmaze-large-diverse-v2 first)
+  arb reproduce main --preset smoke               a quick trial, on small datasets made on this machine
+  arb reproduce clip --preset paper               the paper's own grid (fetch antmaze-large-diverse-v2 first)
   arb reproduce iql --preset small --data suite   the same on the suite, without a download
-  arb reproduce iql --preset paper --dry-run  which runs it takes
-  arb reproduce main --preset paper --ray 10.0.0.1:6379
+  arb reproduce iql --preset paper --dry-run      which runs it takes
 
 presets: `paper` is the paper's schedule with four seeds; `small` is 30,000 updates and 20,000 steps with two seeds;
-`smoke` is a hundred of both with one seed, and for the tables one task per group.
-
-`--data suite`, the default of `smoke`, trains on the datasets of this project's suite that resemble D4RL's:
-suite:hopper-mixed for hopper-medium-replay-v2, and so on (2,000 rows each with `smoke`). They are made on first use and
-keep their own names: their scores are not comparable with published ones. With `--data d4rl` a task without its file
-fails, and the table says so: `arb data fetch TASK` downloads it.
+`smoke` is a hundred of both with one seed, and for the tables one task per group. `--data suite`, the default of
+`smoke`, takes the datasets of this project's suite that resemble D4RL's, which are made on first use: their scores are
+not comparable with published ones. With `--data d4rl` a task needs its file: `arb data fetch TASK` downloads it.
 """
 
 
