@@ -1,84 +1,224 @@
-"""The published numbers are transcribed as printed, their contradictions are found, and ours stand beside them."""
+"""Our runs beside the paper's numbers: which of ours belong there, and what is averaged."""
 
 import pytest
 
 from arb.errors import DataError
 from arb.paper import published
-from arb.paper.reproduction import PAPER, render
+from arb.paper.experiments import CLIPS, EXPERIMENTS, SEEDS
+from arb.paper.tables import PAPER, about_ours, clip, online_ratio, ours, render
 from tests.report.folders import config_of, write_run, write_sweep
+from tests.report.records import flat, results
 
-ALL = ("naive", "parallel", "top_n", "berb", "arb")
+HOPPER = "hopper-random-v2"
+RANDOM = published.tasks()["random"]
+STRATEGIES = list(published.STRATEGIES)
 
 
+def detailed_table(found, agent):
+    return PAPER[agent](found)[0]
+
+
+def summary_table(found):
+    return PAPER["main"](found)[0]
+
+
+trajectory, temperature = PAPER["trajectory"], PAPER["temperature"]
+
+
+def row(table, *labels):
+    found = [entries for given, entries in table.rows if given == labels]
+    assert len(found) == 1, labels
+    return dict(zip(table.columns, found[0], strict=True))
+
+
+def labels(table):
+    return [given for given, _ in table.rows]
+
+
+# ---- the published numbers -------------------------------------------------------------------------------------------
 def test_the_tables_are_complete():
     assert len(published.detailed()) == 4 * 18 * 5
     assert len(published.averages()) == 4 * 5 * 5
-    assert len(published.summary()) == 4 * 5 * 5
+    assert len(published.averages("summary")) == 4 * 5 * 5
     assert len(published.clip()) == 10
     assert [len(tasks) for tasks in published.tasks().values()] == [3, 3, 3, 3, 6]
     assert published.detailed()["iql", "hopper-random-v2", "arb"] == (54.40, 27.35)
-    assert published.summary()["average", "antmaze", "arb"].mean == 88.2
+    assert published.averages("summary")["average", "antmaze", "arb"].mean == 88.2
     assert published.clip()["high", 12.0] == (29.50, 34.41)
 
 
-def test_the_summary_contradicts_the_detailed_tables_exactly_here():
-    """Recomputed from the printed rows; every other cell agrees within its last digit."""
-    found = {key: (c.printed, round(c.recomputed, 2)) for key, c in published.summary_contradictions().items()}
-    famo2o = {
-        "random": ((30.5, 10.45), (40.9, 12.05), (26.3, 11.41), (35.9, 11.69), (53.1, 13.85)),
-        "medium-replay": ((86.0, 81.68), (84.5, 82.73), (81.5, 83.97), (86.2, 83.48), (90.8, 85.26)),
-        "medium": ((74.5, 73.52), (92.0, 83.24), (80.8, 84.93), (86.2, 81.89), (98.3, 86.59)),
-        "medium-expert": ((103.7, 106.23), (105.9, 106.59), (100.3, 107.63), (105.5, 106.83), (107.9, 107.04)),
-    }
-    expected = {
-        ("famo2o", group, s): pair for group, pairs in famo2o.items() for s, pair in zip(ALL, pairs, strict=True)
-    }
-    expected |= {
-        ("pex", "random", "top_n"): (13.4, 13.64),
-        ("pex", "medium-replay", "top_n"): (76.2, 67.60),
-        ("pex", "medium-replay", "arb"): (82.9, 81.56),
-        ("pex", "medium", "naive"): (67.4, 66.73),
-        ("pex", "medium", "top_n"): (72.3, 74.79),
-        ("pex", "medium-expert", "top_n"): (83.3, 92.47),
-    }
-    assert found == expected
-
-
-def test_the_averages_contradict_their_columns_exactly_here():
-    found = {key: (c.printed, round(c.recomputed, 2)) for key, c in published.average_contradictions().items()}
-    assert found == {
-        ("calql", "antmaze", "naive"): (76.96, 76.62),
-        ("calql", "antmaze", "parallel"): (81.29, 81.25),
-        ("pex", "antmaze", "berb"): (86.58, 86.50),
-        ("iql", "random", "arb"): (45.13, 45.20),
-        ("iql", "medium", "top_n"): (89.20, 89.17),
-    }
-
-
 def test_the_summarys_own_averages_agree_with_its_cells():
-    for (agent, group, strategy), printed in published.summary().items():
+    summary = published.averages("summary")
+    for (agent, group, strategy), printed in summary.items():
         if agent == "average":
-            cells = [published.summary()[a, group, strategy].mean for a in ("calql", "pex", "famo2o")]
+            cells = [summary[a, group, strategy].mean for a in ("calql", "pex", "famo2o")]
             assert abs(sum(cells) / 3 - printed.mean) < 0.1
 
 
-def test_cells_that_four_seeds_cannot_give():
-    assert published.unattainable() == {
-        ("calql", "antmaze-umaze-v2", "berb"),
-        ("calql", "antmaze-umaze-diverse-v2", "berb"),
-        ("calql", "antmaze-umaze-diverse-v2", "arb"),
-        ("calql", "antmaze-medium-play-v2", "naive"),
-        ("calql", "antmaze-medium-play-v2", "arb"),
-        ("calql", "antmaze-large-diverse-v2", "parallel"),
-    }
+# ---- which of ours ---------------------------------------------------------------------------------------------------
+def test_the_papers_settings_come_before_others():
+    runs = [flat(10.0, agent="calql", task=HOPPER, leaves={"replay.temperature": heat}) for heat in (0.5, 5.0, 9.0)]
+    chosen = ours(results(*runs), "calql", HOPPER, "arb")
+    assert chosen.runs[0].config["replay.temperature"] == 5.0
 
 
-def test_famo2os_rows_are_nearly_those_of_calql():
-    assert published.likeness("famo2o", "calql") == (pytest.approx(0.51, abs=0.005), pytest.approx(52 / 60))
-    assert published.likeness("pex", "calql")[0] > 6
+def test_of_equal_settings_the_longest_training_counts():
+    runs = [flat(float(n), task=HOPPER, leaves={"schedule.online": n}) for n in (500, 9000, 2000)]
+    assert ours(results(*runs), "iql", HOPPER, "arb").values("last").tolist() == [9000.0]
 
 
-# ---- beside ours ----------------------------------------------------------------------------------------------------
+def test_unfinished_runs_and_plain_returns_do_not_belong_there():
+    assert ours(results(flat(1.0, task=HOPPER, status="unfinished")), "iql", HOPPER, "arb") is None
+    assert ours(results(flat(1.0, task=HOPPER, reference=None)), "iql", HOPPER, "arb") is None
+    assert ours(results(flat(1.0, task=HOPPER)), "pex", HOPPER, "arb") is None
+
+
+def test_what_ours_rest_on_is_said():
+    cells = results(flat(1.0, task=HOPPER), flat(2.0, task=HOPPER, seed=1)).groups
+    assert about_ours(cells).startswith("Ours: 2 seeds (in parentheses) of 4,000 updates offline and 10,000 steps")
+    assert about_ours([None]).startswith("None of our runs belongs here; the paper has 4 seeds of 1,000,000 updates")
+
+
+# ---- one algorithm ---------------------------------------------------------------------------------------------------
+def test_a_detailed_table_without_runs_is_the_papers():
+    table = detailed_table(results(), "calql")
+    assert all(given[1] == "paper" for given in labels(table))
+    assert len(table.rows) == sum(len(tasks) + 1 for tasks in published.tasks().values())
+    cell = published.detailed()["calql", HOPPER, "arb"]
+    assert (row(table, HOPPER, "paper")["ARB"].value, row(table, HOPPER, "paper")["ARB"].std) == cell
+
+
+def test_a_group_is_averaged_where_all_its_tasks_are_there():
+    runs = [flat(10.0 * i, task=task, agent="pex", seed=s) for i, task in enumerate(RANDOM, 1) for s in (0, 1)]
+    table = detailed_table(results(*runs), "pex")
+    average = row(table, "average, Locomotion (r)", "ours")
+    assert average["ARB"].value == pytest.approx(10.0 * (len(RANDOM) + 1) / 2)
+    assert average["ARB"].n == 2
+    assert average["Naive"].value is None
+    partly = detailed_table(results(*runs[:2]), "pex")
+    assert ("average, Locomotion (r)", "ours") not in labels(partly)
+    assert row(partly, RANDOM[0], "ours")["ARB"].value == 10.0
+
+
+def test_the_best_of_a_row_is_the_best_of_that_row():
+    runs = [
+        flat(score, task=HOPPER, strategy=s) for s, score in zip(STRATEGIES, (1.0, 2.0, 9.0, 3.0, 4.0), strict=True)
+    ]
+    entries = row(detailed_table(results(*runs), "iql"), HOPPER, "ours")
+    assert [name for name, e in entries.items() if e.bold] == ["Top-N"]
+    assert all(e.digits == 2 for e in entries.values() if e.value is not None)
+
+
+def test_tasks_that_the_paper_lacks_stand_at_the_end():
+    table = detailed_table(results(flat(7.0, task="mine"), flat(8.0, task="other", status="unfinished")), "iql")
+    assert labels(table)[-2:] == [("mine", "ours"), ("all tasks, IQM", "ours")]
+    assert ("other", "ours") not in labels(table)
+
+
+# ---- the summary -----------------------------------------------------------------------------------------------------
+def runs_of(agent, tasks, score, strategies=STRATEGIES):
+    return [flat(score, agent=agent, task=task, strategy=s) for task in tasks for s in strategies]
+
+
+def test_part_of_a_group_is_marked_and_not_averaged_over_agents():
+    runs = [*runs_of("calql", RANDOM[:1], 30.0), *runs_of("pex", RANDOM, 20.0), *runs_of("famo2o", RANDOM, 40.0)]
+    table = summary_table(results(*runs))
+    part = row(table, "Locomotion (r)", "Cal-QL", "ours")["ARB"]
+    assert (part.value, part.mark) == (30.0, "§")
+    said = f"§ Locomotion (r), Cal-QL: ours is over 1 of {len(RANDOM)} tasks"
+    assert any(note.startswith(said) for note in table.notes)
+    assert ("Locomotion (r)", "Average", "ours") not in labels(table)
+
+
+def test_a_whole_group_is_averaged_over_agents():
+    runs = [one for agent, score in (("calql", 30.0), ("pex", 20.0), ("famo2o", 40.0))
+            for one in runs_of(agent, RANDOM, score)]  # fmt: skip
+    table = summary_table(results(*runs))
+    average = row(table, "Locomotion (r)", "Average", "ours")["ARB"]
+    assert (average.value, average.mark, average.n) == (30.0, "", 1)
+
+
+def test_only_tasks_that_all_present_strategies_share_are_put_together():
+    runs = [*runs_of("pex", RANDOM, 20.0, ["arb"]), *runs_of("pex", RANDOM[:1], 10.0, ["naive"])]
+    entries = row(summary_table(results(*runs)), "Locomotion (r)", "PEX", "ours")
+    assert entries["ARB"].value == 20.0
+    assert entries["Naive"].value == 10.0
+    assert entries["BERB"].value is None
+    assert entries["ARB"].mark == "§"
+
+
+# ---- ablations -------------------------------------------------------------------------------------------------------
+def test_levels_have_a_row_each_with_score_and_share():
+    place = {"agent": "calql", "task": "antmaze-large-play-v2", "figures": {"replay.online_share": [0.2, 0.5]}}
+    runs = [flat(score, leaves={"replay.level": level}, **place) for level, score in
+            (("trajectory", 60.0), ("transition", 40.0))]  # fmt: skip
+    table, figure = trajectory(results(*runs))
+    by_level = {given[2]: [e.value for e in entries] for given, entries in table.rows}
+    printed = published.detailed()["calql", "antmaze-large-play-v2", "arb"].mean
+    assert by_level == {"trajectory": [printed, 60.0, 50.0], "transition": [None, 40.0, 50.0]}
+    assert figure is not None
+
+
+def test_what_was_not_run_is_shown_as_printed():
+    table, figure = temperature(results())
+    assert [given for given, _ in table.rows] == [("", "", "0.5")]
+    assert figure is None
+
+
+def test_the_default_clip_belongs_to_both_bounds():
+    place = {"agent": "pex", "task": "antmaze-large-diverse-v2"}
+    runs = [flat(score, leaves={"replay.clip": bounds}, **place) for bounds, score in
+            (([-12.0, 7.0], 50.0), ([-9.0, 7.0], 40.0), ([-12.0, 2.0], 30.0), ([-9.0, 2.0], 1.0))]  # fmt: skip
+    table, _ = clip(results(*runs))
+    own = {given: entries[1].value for given, entries in table.rows if entries[1].value is not None}
+    assert own == {("lower", "-12"): 50.0, ("lower", "-9"): 40.0, ("upper", "7"): 50.0, ("upper", "2"): 30.0}
+
+
+def test_the_online_ratio_says_how_much_of_the_time_the_buffer_is_exceeded():
+    figures = {"replay.online_share": [0.1, 0.3, 0.5], "replay.online_rows": [0.2, 0.2, 0.25]}
+    table, _ = online_ratio(results(flat(1.0, agent="famo2o", task=HOPPER, figures=figures)))
+    ((_, entries),) = table.rows
+    assert [e.value for e in entries] == pytest.approx([10.0, 30.0, 50.0, 25.0, 200.0 / 3.0])
+
+
+def test_an_analysis_elsewhere_needs_a_setting_that_varies():
+    one = flat(1.0)
+    assert [given[2] for given in labels(trajectory(results(one))[0])] == ["trajectory"]  # the printed one alone
+    table, _ = temperature(results(one, flat(2.0, leaves={"replay.temperature": 2.0})))
+    assert [given[2] for given in labels(table)] == ["0.5", "2"]
+    assert "Ours are on other tasks or agents." in table.notes[0]
+
+
+# ---- experiments -----------------------------------------------------------------------------------------------------
+def test_the_papers_grids():
+    assert set(EXPERIMENTS) == {
+        "main", "calql", "pex", "famo2o", "iql", "online-ratio", "trajectory", "temperature", "clip"
+    }  # fmt: skip
+    assert len(CLIPS) == len(set(CLIPS)) == 9
+    assert all(low == -12.0 or high == 7.0 for low, high in CLIPS)
+    assert {key for key in published.clip() if key[0] == "low"} == {("low", low) for low, high in CLIPS if high == 7.0}
+    assert len(SEEDS["paper"]) == published.SEEDS
+    assert len(EXPERIMENTS["main"].tasks) == 18
+    assert set(EXPERIMENTS["main"].tasks) == {task for tasks in published.tasks().values() for task in tasks}
+    assert set(EXPERIMENTS["main"].tasks_to_try) <= set(EXPERIMENTS["main"].tasks)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("mian", "smoke", "d4rl"), r"no experiment 'mian' \(did you mean 'main'\?\)"),
+        (("main", "demo", "d4rl"), "no preset 'demo'"),
+        (("main", "smoke", "minari"), "no data 'minari'"),
+    ],
+)
+def test_unknown_words_are_refused(asked, said):
+    from arb.paper.experiments import cells_of
+
+    with pytest.raises(DataError, match=said):
+        cells_of(*asked)
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -99,8 +239,6 @@ def test_the_main_table_has_ours_and_the_footnotes(tmp_path):
     text = render("main", [tmp_path / "runs"], tmp_path / "out")
     assert "15.0§ (1)" in line(text, "Locomotion (r)", "PEX", "ours")
     assert "§ Locomotion (r), PEX: ours is over 2 of 3 tasks (hopper-random-v2, walker2d-random-v2)." in text
-    assert "13.4†" in line(text, "Locomotion (r)", "PEX", "paper")
-    assert "† Locomotion (r), PEX: the paper's detailed table gives Top-N 13.64." in text
     assert "Ours: 1 seed (in parentheses) of 4,000 updates offline and 10,000 steps online" in text
 
 
@@ -112,8 +250,7 @@ def test_a_detailed_table_takes_the_papers_settings_and_other_tasks(tmp_path):
     write_run(tmp_path / "plain", config_of("no-reference", "calql"), reference=None)
     text = render("calql", [tmp_path], tmp_path / "out")
     assert "90.00 (1)" in line(text, "antmaze-umaze-v2", "ours")
-    assert "42.50 ± 16.96‡" in line(text, "antmaze-umaze-v2", "paper")
-    assert "76.96 ± 7.14†" in text
+    assert "42.50 ± 16.96" in line(text, "antmaze-umaze-v2", "paper")
     assert "33.00 (1)" in line(text, "my-task", "ours")
     assert "no-reference" not in text
 
@@ -151,7 +288,7 @@ def test_the_clipping_bounds_share_their_default(tmp_path):
     assert "70.0 (1)" in line(text, "upper", " 7 ")
     assert "60.0 (1)" in line(text, "lower", "-9 ")
     assert "50.0 (1)" in line(text, "upper", " 2 ")
-    assert "29.50 ± 34.41†" in text
+    assert "29.50 ± 34.41" in text
 
 
 def test_the_online_share_of_the_papers_tasks(tmp_path):
@@ -164,3 +301,13 @@ def test_the_online_share_of_the_papers_tasks(tmp_path):
 def test_an_unknown_name_gets_a_suggestion(tmp_path):
     with pytest.raises(DataError, match="did you mean 'temperature'"):
         render("temprature", [], tmp_path)
+
+
+def test_the_interquartile_mean_is_over_tasks_that_all_strategies_have():
+    runs = [
+        flat(10.0 * i, task=task, agent="pex", strategy=s) for i, task in enumerate(RANDOM, 1) for s in ("naive", "arb")
+    ]
+    table, figure = PAPER["pex"](results(*runs, flat(99.0, task="other", agent="pex")))
+    entries = row(table, "all tasks, IQM", "ours")
+    assert (entries["ARB"].value, entries["Naive"].value, entries["BERB"].value) == (20.0, 20.0, None)
+    assert len(figure.axes[0].lines) == 2

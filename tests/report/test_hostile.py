@@ -9,9 +9,9 @@ import random
 import re
 
 import pytest
+from arb.paper.reproduction import PAPER
 
 from arb.errors import DataError
-from arb.paper.reproduction import PAPER
 from arb.report import plots
 from arb.report.page import make_report, missing_text, page, page_data, write_files
 from arb.report.records import group_runs, pack, read_runs

@@ -141,7 +141,7 @@ def reproduce(options: argparse.Namespace) -> int:
     outcome = _carry_out(cells, out, options)
     if outcome is None:
         return 0
-    from arb.paper.reproduction import render
+    from arb.paper.tables import render
 
     print(f"\n{render(options.name, [out], out / 'report')}")
     tasks, all_tasks = {cell.config.task for cell in cells}, EXPERIMENTS[options.name].tasks
