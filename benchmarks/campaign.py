@@ -38,7 +38,7 @@ LONG: Settings = {
     "schedule.pretrain": 40_000,
     "schedule.online": 40_000,
     "schedule.batch": 128,
-    "settings.hidden": (128, 128),
+    "settings.hidden_dims": (128, 128),
     "evaluation.every": 2_000,
     "evaluation.episodes": 4,
 }
@@ -116,7 +116,7 @@ CAMPAIGNS = {
         _plain(FEW),
         MAZES,
         ("iql", "pex"),
-        {**LONG, **SPARSE, "schedule.online": 50_000, "settings.temperature": 1.0},
+        {**LONG, **SPARSE, "schedule.online": 50_000, "settings.beta": 1.0},
     ),
     "antmaze-paper": Campaign(
         "AntMaze umaze with the paper's β = 10",
@@ -130,9 +130,9 @@ CAMPAIGNS = {
         HOPPER[1:3],
         ("calql",),
         {
-            **{name: value for name, value in LONG.items() if name != "settings.hidden"},
-            "settings.policy_hidden": (128,) * 3,
-            "settings.critic_hidden": (128,) * 3,
+            **{name: value for name, value in LONG.items() if name != "settings.hidden_dims"},
+            "settings.actor_hidden_dims": (128,) * 3,
+            "settings.critic_hidden_dims": (128,) * 3,
             "schedule.pretrain": 4_000,
             "schedule.online": 4_000,
             "evaluation.every": 400,
@@ -165,19 +165,10 @@ CAMPAIGNS = {
     ),
     "reference": Campaign(
         "reference scores of the suite: behaviour cloning, which is IQL at β = 0, and IQL, offline",
-        {"cloning": ("naive", {"settings.temperature": 0.0}), "iql": ("naive", {})},
+        {"cloning": ("naive", {"settings.beta": 0.0}), "iql": ("naive", {})},
         tuple(SUITE),
         settings={**LONG, "schedule.online": 1},
         place="offline",
-    ),
-    "precision": Campaign(
-        "IQL with float32 and with bfloat16 products",
-        {
-            "float32": ("arb_auto", {}),
-            "bfloat16": ("arb_auto", {"settings.precision": "bfloat16"}),
-        },
-        ("suite:hopper-mixed", "suite:hopper-medium-expert"),
-        place="speed",
     ),
     "volume": Campaign(
         "updates per step",

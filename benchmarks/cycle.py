@@ -17,7 +17,7 @@ import argparse
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import gymnasium
 import jax
@@ -64,7 +64,6 @@ def ours(
     cycles: int,
     size: Cycle,
     ahead: bool = False,
-    precision: Literal["auto", "float32"] = "auto",
 ) -> Callable[[], Parts]:
     """A function that runs one cycle and returns the seconds of each part; `ahead` scores while it collects."""
     buffer = ReplayBuffer(len(data["rewards"]) + cycles * size.steps, sampler, seed=0)
@@ -75,9 +74,7 @@ def ours(
     def cycle() -> Parts:
         nonlocal agent
         marks = [time.perf_counter()]
-        with buffer.refresh_ahead(
-            partial(scores, agent, precision=precision), chunk=ROWS_PER_CALL, background=ahead
-        ) as refresh:
+        with buffer.refresh_ahead(partial(scores, agent), chunk=ROWS_PER_CALL, background=ahead) as refresh:
             collector.collect(on_host(agent.actor), buffer, size.steps)
             marks.append(time.perf_counter())
             refresh.finish()
@@ -167,7 +164,6 @@ def main() -> None:
         variants = {
             "the release's way": release(data, size),
             "naive": ours(data, Uniform(), turns, size),
-            "ARB, scored in float32": ours(data, ARB(0.5), turns, size, precision="float32"),
             "ARB": ours(data, ARB(0.5), turns, size),
             "ARB auto": ours(data, ARB("auto"), turns, size),
             "ARB, scored while collecting": ours(data, ARB(0.5), turns, size, ahead=True),

@@ -25,13 +25,13 @@ import numpy as np
 
 from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, SACConfig, on_host
 from arb.agents.agent import constant, pytree
-from arb.agents.iql import policy_rate, weighted_likelihood_loss
-from arb.agents.nets import AdamState, adam, descend
-from arb.agents.policies import Gaussian
+from arb.agents.iql import actor_lr, awr_loss
+from arb.agents.nn import AdamState, adam, apply_gradients
 from arb.envs.rollout import Collector, play
 from arb.lab.algorithm import Schedule, finetune, pretrain
 from arb.lab.config import configure
 from arb.lab.setup import Problem, key_of, stream
+from arb.policies.actors import Gaussian
 from arb.replay.arb import ARB
 from arb.replay.buffer import ReplayBuffer
 from arb.replay.samplers import Uniform
@@ -60,10 +60,10 @@ class Cloning:
         """One step of maximum likelihood."""
 
         def loss(policy: Gaussian) -> tuple[jax.Array, None]:
-            return weighted_likelihood_loss(jnp.ones(len(batch.reward)), policy.log_prob(batch.obs, batch.action)), None
+            return awr_loss(jnp.ones(len(batch.reward)), policy.log_prob(batch.obs, batch.action)), None
 
-        rate = policy_rate(self.config, False, self.policy_adam)
-        policy, state, value, _ = descend(loss, self.policy, self.policy_adam, rate)
+        rate = actor_lr(self.config, False, self.policy_adam)
+        policy, state, value, _ = apply_gradients(loss, self.policy, self.policy_adam, rate)
         return Cloning(policy, state, self.obs_dim, self.action_dim, self.config), {"policy_loss": value}
 
     @property
@@ -77,7 +77,7 @@ LEARNERS: dict[str, tuple[Any, dict[str, float]]] = {
     "iql": (IQL, {}),
     "far-sighted": (
         IQL,
-        {"settings.discount": 0.998, "settings.temperature": 0.6, "settings.target_rate": 0.02},
+        {"settings.discount": 0.998, "settings.beta": 0.6, "settings.tau": 0.02},
     ),
 }
 """Agent, and settings that are not the paper's.
@@ -132,16 +132,16 @@ def offline(
 # Online: five agents on Pendulum -------------------------------------------------------------------------------------
 SMALL = (64, 64)
 AGENTS: dict[str, tuple[Any, Any, float, float]] = {
-    "IQL": (IQL, IQLConfig(hidden=SMALL), 0.5, 0.1),
-    "PEX": (PEX, PEXConfig(hidden=SMALL), 0.5, 1.0),
-    "FamO2O": (FamO2O, FamO2OConfig(hidden=SMALL), 0.5, 0.1),
+    "IQL": (IQL, IQLConfig(hidden_dims=SMALL), 0.5, 0.1),
+    "PEX": (PEX, PEXConfig(hidden_dims=SMALL), 0.5, 1.0),
+    "FamO2O": (FamO2O, FamO2OConfig(hidden_dims=SMALL), 0.5, 0.1),
     "Cal-QL": (
         CalQL,
-        CalQLConfig(policy_hidden=SMALL, critic_hidden=SMALL, samples=4, policy_rate=3e-4, chunk=64),
+        CalQLConfig(actor_hidden_dims=SMALL, critic_hidden_dims=SMALL, cql_n_actions=4, actor_lr=3e-4, chunk=64),
         5.0,
         1.0,
     ),
-    "SAC": (SAC, SACConfig(hidden=SMALL, layer_norm=True), 5.0, 1.0),
+    "SAC": (SAC, SACConfig(hidden_dims=SMALL, layer_norm=True), 5.0, 1.0),
 }
 """Agent, configuration, ARB's temperature, and the scale of rewards: β, κ and the conservative term depend on it."""
 

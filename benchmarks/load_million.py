@@ -117,7 +117,7 @@ def main() -> None:
                 f"episodes, peak {peak / 1e6:.0f} MB = {peak / raw:.2f} x the {raw / 1e6:.0f} MB of its columns"
             )
     short = [f"schedule.{name}=20" for name in ("pretrain", "online", "collect", "updates")]
-    tiny = ["settings.hidden=8,8", *short] if quick else []
+    tiny = ["settings.hidden_dims=8,8", *short] if quick else []
     with tempfile.TemporaryDirectory() as folder:
         *_, base = peak_of_a_run(Path(folder), 3_000, *tiny)
         size, held, peak = peak_of_a_run(Path(folder), rows, *tiny)

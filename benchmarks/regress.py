@@ -87,7 +87,7 @@ def train(grid: dict[str, Sequence[Any]], folder: Path, preset: str, schedule: M
     from arb.lab.run import run
 
     for agent in grid["agents"]:
-        layers = [f.name for f in fields(settings_class(agent)) if f.name.endswith("hidden")]
+        layers = [f.name for f in fields(settings_class(agent)) if f.name.endswith("hidden_dims")]
         settings = {**schedule, **{f"settings.{name}": HIDDEN for name in layers}}
         for seed in grid["seeds"]:
             for strategy in grid["strategies"]:

@@ -23,8 +23,7 @@ import numpy as np
 import torch
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from arb.agents import IQL, PEX, SAC, CalQL, FamO2O, IQLConfig, fork, learn
-from arb.agents.nets import with_precision
+from arb.agents import IQL, PEX, SAC, CalQL, FamO2O, learn
 from arb.data.tasks import FAMILIES
 from arb.lab.algorithms import agent_settings
 from arb.replay.storage import Batch
@@ -139,18 +138,16 @@ def variants(some: int, few: int) -> Iterator[Variant]:
         ("Cal-QL, AntMaze", CalQL.create(key, OBS, ACTION, antmaze), ""),
     ):
         updates, unroll = (few, 1) if isinstance(agent, CalQL) else (some, 4)
-        flops, half = work(agent), with_precision(fork(agent), "bfloat16")  # before the agent is used up
+        flops = work(agent)  # before the agent is used up
         yield Variant(name, ours(agent, updates, unroll), rival, flops)
-        yield Variant(f"{name}, bfloat16", ours(half, updates, unroll), rival, flops)
 
 
 def quick_variants() -> Iterator[Variant]:
-    """IQL and its rival, in both precisions, for as long as it takes to see them run."""
+    """IQL and its rival, for as long as it takes to see them run."""
     yield Variant("eager PyTorch IQL", eager(TorchIQL(OBS, ACTION), 4))
-    for name, precision in (("IQL", "float32"), ("IQL, bfloat16", "bfloat16")):
-        agent = IQL.create(jax.random.key(0), OBS, ACTION, IQLConfig(precision=precision))
-        flops = work(agent)
-        yield Variant(name, ours(agent, 4, 1), "eager PyTorch IQL", flops)
+    agent = IQL.create(jax.random.key(0), OBS, ACTION)
+    flops = work(agent)
+    yield Variant("IQL", ours(agent, 4, 1), "eager PyTorch IQL", flops)
 
 
 def main(rounds: int, scale: float, quick: bool) -> None:

@@ -36,7 +36,7 @@ def out(tmp_path_factory):
 
 def test_a_run_is_a_folder_and_a_finished_one_is_returned(out):
     said = json.loads((out / PLACE / "config.json").read_text())["config"]
-    assert (said["replay.strategy"], said["schedule.online"], said["settings.hidden"]) == ("naive", 20, [8, 8])
+    assert (said["replay.strategy"], said["schedule.online"], said["settings.hidden_dims"]) == ("naive", 20, [8, 8])
     before = (out / PLACE / "eval.csv").stat().st_mtime_ns
     again = arb.run(TASK, strategy="naive", preset="smoke", settings=SETTINGS, out=str(out / PLACE))
     assert again.folder == out / PLACE

@@ -30,16 +30,16 @@ def examples() -> list[tuple[str, str]]:
 
 def leave_policies(folder: Path) -> None:
     """What a finished run leaves for whoever only plays its policies."""
-    from arb.lab.runfolder import POLICIES
+    from arb.lab.runfolder import RunFolder
     from arb.policies.actors import Gaussian
-    from arb.policies.export import export_policy
+    from arb.policies.export import POLICIES, export_policy
     from arb.policies.networks import MLP
 
     net = MLP((np.ones((3, 1), np.float32),), (np.zeros(1, np.float32),))
     scaling = types.SimpleNamespace(mean=None, std=None)
     actions = types.SimpleNamespace(discrete=False, middle=np.zeros(1, np.float32), half=np.ones(1, np.float32))
     for which in POLICIES:
-        export_policy(Gaussian(net, np.zeros(1, np.float32)), scaling, actions, folder, which)
+        export_policy(RunFolder(folder).policy(which), Gaussian(net, np.zeros(1, np.float32)), scaling, actions)
 
 
 @pytest.mark.parametrize(("name", "code"), examples(), ids=[name for name, _ in examples()])

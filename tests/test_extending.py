@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from arb.agents import Agent, constant, pytree
-from arb.agents.nets import adam, descend
-from arb.agents.policies import Gaussian
+from arb.agents.nn import adam, apply_gradients, create_gaussian
+from arb.policies.actors import Gaussian
 from arb.testing import check_agent
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
-SMALL = {"settings.hidden": (8, 8), "schedule.collect": 20, "schedule.updates": 20, "schedule.batch": 16}
+SMALL = {"settings.hidden_dims": (8, 8), "schedule.collect": 20, "schedule.updates": 20, "schedule.batch": 16}
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Cloning(Agent):
 
     @classmethod
     def create(cls, key, obs_dim, action_dim, config):
-        policy = Gaussian.create(key, (obs_dim, action_dim))
+        policy = create_gaussian(key, (obs_dim, action_dim))
         return cls(policy, adam(policy), obs_dim, action_dim, config)
 
     def update(self, batch, key):
-        policy, policy_adam, loss, _ = descend(
+        policy, policy_adam, loss, _ = apply_gradients(
             lambda p: (-jnp.mean(p.log_prob(batch.obs, batch.action)), None), self.policy, self.policy_adam, 0.01
         )
         return replace(self, policy=policy, policy_adam=policy_adam), {"policy_loss": loss}

@@ -6,7 +6,7 @@ def test_my_sampler():
     check_sampler(lambda: MySampler(alpha=0.6))
 
 def test_my_agent():
-    check_agent(MyAgent, MySettings(hidden=(16, 16)))
+    check_agent(MyAgent, MySettings(hidden_dims=(16, 16)))
 """
 
 import tempfile
@@ -152,7 +152,7 @@ def check_agent(kind: Any, config: Any, *, obs_dim: int = 4, action_dim: int = 2
             _check_actions(current, obs_dim, action_dim, seed)
             with tempfile.TemporaryDirectory() as folder:
                 save(current, Path(folder, "agent"))
-                loaded = load(Path(folder, "agent"), config, kind=kind)
+                loaded = load(Path(folder, "agent"), kind, config)
             _check_same(current, loaded, "an agent loaded from a file is not the one that was saved")
         except AssertionError as broken:
             raise AssertionError(f"{situation}: {broken}") from None

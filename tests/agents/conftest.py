@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from arb.agents.nets import MLP, Twin
+from arb.policies.networks import MLP, Ensemble
 from arb.replay.storage import Batch
 
 HERE = Path(__file__).parent
@@ -44,8 +44,8 @@ def network(arrays: Arrays, name: str) -> MLP:
     return MLP(weights, biases)
 
 
-def twin(arrays: Arrays, first: str, second: str) -> Twin:
-    return Twin(network(arrays, first), network(arrays, second))
+def twin(arrays: Arrays, first: str, second: str) -> Ensemble:
+    return Ensemble((network(arrays, first), network(arrays, second)))
 
 
 def random_batches(*leading: int, obs_dim: int = 4, action_dim: int = 2, seed: int = 0) -> Batch:

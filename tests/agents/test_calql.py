@@ -12,26 +12,26 @@ import numpy as np
 import pytest
 
 from arb.agents import CalQL, CalQLConfig
-from arb.agents.agent import Draws
+from arb.agents.agent import KeySequence
 from arb.agents.calql import (
-    Fan,
+    SampledActions,
     calibrated,
     conservative_gap,
     conservative_terms,
     critic_gradient,
     critic_terms,
-    draw_fan,
     error_and_gap,
     multiplier,
     multiplier_loss,
+    sample_actions,
 )
 from arb.agents.iql import td_target
 from arb.errors import DataError
 from arb.replay.storage import Batch
 from tests.agents.conftest import random_batches, twin, updated
 
-SMALL = CalQLConfig(policy_hidden=(8,), critic_hidden=(8, 8), samples=3, chunk=4)
-RATES = replace(SMALL, lagrange=True, policy_rate=0.01, critic_rate=0.02, target_rate=0.25)
+SMALL = CalQLConfig(actor_hidden_dims=(8,), critic_hidden_dims=(8, 8), cql_n_actions=3, chunk=4)
+RATES = replace(SMALL, cql_lagrange=True, actor_lr=0.01, critic_lr=0.02, tau=0.25)
 """A multiplier, and rates that tell who uses which."""
 FILES = ["calql_locomotion", "calql_antmaze", "cql_antmaze"]
 
@@ -44,14 +44,14 @@ def test_formulas_worked_by_hand():
     assert float(gap[0]) == pytest.approx(math.log(16) - 1.0)
     assert conservative_gap(jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.array([500.0]), -200.0).tolist() == [-200.0]
     assert float(multiplier(jnp.array(99.0))) == 1e6
-    with_multiplier = conservative_terms(jnp.array([1.0, 2.0]), jnp.array(0.0), replace(SMALL, lagrange=True))
+    with_multiplier = conservative_terms(jnp.array([1.0, 2.0]), jnp.array(0.0), replace(SMALL, cql_lagrange=True))
     np.testing.assert_allclose(with_multiplier, [2.0, 12.0], rtol=1e-6)
     np.testing.assert_allclose(conservative_terms(jnp.array([1.0, 2.0]), jnp.array(0.0), SMALL), [10.0, 20.0])
 
 
 def test_the_multiplier_rises_while_the_gaps_exceed_their_target():
     # Half of 10 * (1.0 - 0.8) + 10 * (2.0 - 0.8), times the multiplier e^0, with the other sign.
-    slope = jax.value_and_grad(partial(multiplier_loss, config=replace(SMALL, lagrange=True)), argnums=1)
+    slope = jax.value_and_grad(partial(multiplier_loss, config=replace(SMALL, cql_lagrange=True)), argnums=1)
     np.testing.assert_allclose(slope(jnp.array([1.0, 2.0]), jnp.array(0.0)), [-7.0, -7.0], rtol=1e-6)
     np.testing.assert_allclose(slope(jnp.array([0.3, 0.3]), jnp.array(0.0)), [5.0, 5.0], rtol=1e-6)
 
@@ -59,11 +59,11 @@ def test_the_multiplier_rises_while_the_gaps_exceed_their_target():
 def settings_of(golden) -> tuple[CalQLConfig, bool]:
     lowest = float(golden["clip_diff_min"])
     config = CalQLConfig(
-        conservatism=float(golden["cql_alpha"]),
-        lagrange=bool(golden["lagrange"]),
-        target_gap=float(golden["target_action_gap"]),
-        max_backup=bool(golden["max_target_backup"]),
-        lowest_gap=None if lowest == -math.inf else lowest,
+        cql_alpha=float(golden["cql_alpha"]),
+        cql_lagrange=bool(golden["lagrange"]),
+        cql_target_action_gap=float(golden["target_action_gap"]),
+        cql_max_target_backup=bool(golden["max_target_backup"]),
+        cql_clip_diff_min=None if lowest == -math.inf else lowest,
         chunk=8,
     )
     return config, bool(golden["calibrate"])
@@ -82,7 +82,7 @@ def test_the_critic_loss_equals_the_reference_for_given_values(name, extract):
     terms = conservative_terms(gaps, golden["log_alpha_prime"], config)
     np.testing.assert_allclose(errors, [golden["loss.td1"], golden["loss.td2"]], rtol=1e-4)
     assert float(errors.sum() + terms.sum()) == pytest.approx(float(golden["loss.total"]), rel=1e-4)
-    if config.lagrange:
+    if config.cql_lagrange:
         loss = multiplier_loss(gaps, golden["log_alpha_prime"], config)
         assert float(loss) == pytest.approx(float(golden["alpha_prime_loss"]), rel=1e-4)
 
@@ -93,7 +93,7 @@ def test_the_critic_loss_equals_the_reference_from_its_networks(name, complete):
     config, calibrate = settings_of(golden)
     target_action = golden["target_action"].reshape(32, -1, 3)
     keys = ("random_action", "current_action", "current_log_prob", "next_action", "next_log_prob")
-    fan = Fan(*(jnp.array(golden[k]) for k in keys), jnp.array(target_action))
+    fan = SampledActions(*(jnp.array(golden[k]) for k in keys), jnp.array(target_action))
     columns = [jnp.array(golden[k]) for k in ("obs", "action", "reward", "next_obs")]
     batch = Batch(*columns, 1.0 - golden["terminal"], jnp.array(golden["return_to_go"]))
     q, target = twin(golden, "q1", "q2"), twin(golden, "target1", "target2")
@@ -106,12 +106,12 @@ def test_the_critic_loss_equals_the_reference_from_its_networks(name, complete):
 def agent_batch_fan(config: CalQLConfig = SMALL):
     agent = CalQL.create(jax.random.key(0), 4, 2, config)
     batch = jax.tree.map(jnp.array, random_batches(12))
-    return agent, batch, draw_fan(agent.policy, batch, Draws(jax.random.key(1)), config)
+    return agent, batch, sample_actions(agent.policy, batch, KeySequence(jax.random.key(1)), config)
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 100])
 def test_chunks_give_the_gradient_of_the_whole(chunk):
-    config = replace(SMALL, chunk=chunk, lagrange=True, max_backup=True)
+    config = replace(SMALL, chunk=chunk, cql_lagrange=True, cql_max_target_backup=True)
     agent, batch, fan = agent_batch_fan(config)
 
     def whole(q):
@@ -127,21 +127,21 @@ def test_chunks_give_the_gradient_of_the_whole(chunk):
 
 
 def test_the_fan_has_the_right_actions_and_no_gradient():
-    agent, batch, fan = agent_batch_fan(replace(SMALL, max_backup=True))
+    agent, batch, fan = agent_batch_fan(replace(SMALL, cql_max_target_backup=True))
     assert fan.uniform.shape == fan.current.shape == fan.next.shape == fan.target.shape == (12, 3, 2)
     assert float(jnp.abs(fan.uniform).max()) <= 1.0
     assert float(fan.uniform.min()) < -0.5
     assert agent_batch_fan()[2].target.shape == (12, 1, 2)
-    gradient = jax.grad(lambda p: sum(x.sum() for x in draw_fan(p, batch, Draws(jax.random.key(1)), SMALL)))(
-        agent.policy
-    )
+    gradient = jax.grad(
+        lambda p: sum(x.sum() for x in sample_actions(p, batch, KeySequence(jax.random.key(1)), SMALL))
+    )(agent.policy)
     assert not any(g.any() for g in jax.tree.leaves(gradient))
 
 
 def test_the_fan_is_drawn_where_its_names_say():
     agent, batch, _ = agent_batch_fan()
     narrow = replace(agent.policy, offset=jnp.array(-20.0))  # its draws are its mode
-    fan = draw_fan(narrow, batch, Draws(jax.random.key(1)), SMALL)
+    fan = sample_actions(narrow, batch, KeySequence(jax.random.key(1)), SMALL)
     for drawn, obs in ((fan.current, batch.obs), (fan.next, batch.next_obs), (fan.target, batch.next_obs)):
         np.testing.assert_allclose(drawn, jnp.broadcast_to(narrow.mode(obs)[:, None], drawn.shape), atol=1e-5)
 

@@ -16,7 +16,7 @@ from arb.agents.density import DensityRatio, Ratio, RatioConfig, first_online_pr
 from arb.errors import DataError
 from arb.replay.buffer import ReplayBuffer
 
-SMALL = RatioConfig(hidden=(16, 16), learning_rate=3e-3, batch_size=64, first_steps=10)
+SMALL = RatioConfig(hidden_dims=(16, 16), learning_rate=3e-3, batch_size=64, first_steps=10)
 BOUND_SLOPES = jax.jit(jax.grad(jensen_shannon_bound, argnums=(0, 1)))
 
 

@@ -47,13 +47,13 @@ FAMILY_GRADIENTS = CRITIC_GRADIENTS | {
 WITH_MULTIPLIER = CALQL_GRADIENTS | {"log_multiplier": lambda a: a.multiplier_adam.mu}
 POLICY = {"policy": lambda a: a.policy_adam.mu}
 
-IQL_AGENT = (IQL, IQLConfig(hidden=(6,)))
-PEX_AGENT = (PEX, PEXConfig(hidden=(6,)))
-PEX_BUFFER = (PEX, PEXConfig(hidden=(6,), policy_actions="buffer"))
-FAMILY = (FamO2O, FamO2OConfig(hidden=(6,)))
-CALQL_PLAIN = (CalQL, CalQLConfig(policy_hidden=(6,), critic_hidden=(6,), samples=2))
-SAC_AGENT = (SAC, SACConfig(hidden=(6,), layer_norm=True))
-CALQL_LAGRANGE = (CalQL, replace(CALQL_PLAIN[1], lagrange=True))
+IQL_AGENT = (IQL, IQLConfig(hidden_dims=(6,)))
+PEX_AGENT = (PEX, PEXConfig(hidden_dims=(6,)))
+PEX_BUFFER = (PEX, PEXConfig(hidden_dims=(6,), policy_actions="buffer"))
+FAMILY = (FamO2O, FamO2OConfig(hidden_dims=(6,)))
+CALQL_PLAIN = (CalQL, CalQLConfig(actor_hidden_dims=(6,), critic_hidden_dims=(6,), cql_n_actions=2))
+SAC_AGENT = (SAC, SACConfig(hidden_dims=(6,), layer_norm=True))
+CALQL_LAGRANGE = (CalQL, replace(CALQL_PLAIN[1], cql_lagrange=True))
 
 CASES = {
     "iql": (IQL_AGENT, False, CRITIC_PARTS | {"policy": lambda a: a.policy}, CRITIC_GRADIENTS | POLICY, {

@@ -10,7 +10,6 @@ import pytest
 
 from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, SACConfig, on_host
 from arb.envs.rollout import Collector, play
-from arb.lab import algorithm
 from arb.lab.algorithm import Schedule, finetune, pretrain
 from arb.lab.setup import key_of, stream
 from arb.replay.arb import ARB
@@ -21,16 +20,16 @@ SMALL = (32, 32)
 PLAN = Schedule(pretrain=600, online=1500, collect=30, updates=30, refresh=30, batch=64)
 """Fewer than 40 updates in a call compile faster."""
 AGENTS: dict[str, tuple[Any, Any, float]] = {
-    "IQL": (IQL, IQLConfig(hidden=SMALL, learning_rate=1e-3), 0.5),
-    "PEX": (PEX, PEXConfig(hidden=SMALL, learning_rate=1e-3), 0.5),
-    "FamO2O": (FamO2O, FamO2OConfig(hidden=SMALL, learning_rate=1e-3), 0.5),
+    "IQL": (IQL, IQLConfig(hidden_dims=SMALL, actor_lr=1e-3, critic_lr=1e-3), 0.5),
+    "PEX": (PEX, PEXConfig(hidden_dims=SMALL, actor_lr=1e-3, critic_lr=1e-3), 0.5),
+    "FamO2O": (FamO2O, FamO2OConfig(hidden_dims=SMALL, actor_lr=1e-3, critic_lr=1e-3), 0.5),
     "CalQL": (
         CalQL,
-        # These rewards are a tenth of locomotion's and the play is poor: full conservatism would only clone it.
-        CalQLConfig(policy_hidden=SMALL, critic_hidden=SMALL, samples=4, policy_rate=1e-3, conservatism=0.1),
+        # These rewards are a tenth of locomotion's and the play is poor: full cql_alpha would only clone it.
+        CalQLConfig(actor_hidden_dims=SMALL, critic_hidden_dims=SMALL, cql_n_actions=4, actor_lr=1e-3, cql_alpha=0.1),
         5.0,
     ),
-    "SAC": (SAC, SACConfig(hidden=SMALL, learning_rate=1e-3, layer_norm=True), 5.0),
+    "SAC": (SAC, SACConfig(hidden_dims=SMALL, actor_lr=1e-3, critic_lr=1e-3, layer_norm=True), 5.0),
 }
 """Agent, configuration, ARB's temperature."""
 
@@ -89,16 +88,3 @@ def test_an_agent_ends_above_where_it_started(name, data):
     # SAC starts higher: it does not imitate the poor play, so there is less left to gain.
     assert after > before + (1.5 if name == "SAC" else 2), (before, after)
     assert after > -2, after  # straight to the mark costs 0.8 on average
-
-
-def test_rows_are_scored_in_the_precision_that_is_asked_for(data, monkeypatch):
-    asked = []
-    scored = algorithm.scores
-    monkeypatch.setattr(algorithm, "scores", lambda *a, **kw: asked.append(kw["precision"]) or scored(*a, **kw))
-    agent = IQL.create(key_of(0, "init"), 2, 1, IQLConfig(hidden=SMALL))
-    buffer = ReplayBuffer(len(data["rewards"]) + 30, ARB("auto"), seed=0)
-    buffer.load_dataset(data)
-    plan = Schedule(pretrain=0, online=30, collect=30, updates=2, refresh=30, batch=4)
-    collector = Collector(Reach(), stream(0, "collect"))
-    list(finetune(agent, buffer, collector, key_of(0, "online"), plan, precision="bfloat16"))
-    assert set(asked) == {"bfloat16"}

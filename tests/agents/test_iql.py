@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arb.agents import IQL, IQLConfig
-from arb.agents.iql import advantage_weight, expectile_loss, policy_rate, td_target, twin_loss, weighted_likelihood_loss
-from arb.agents.nets import adam
+from arb.agents.iql import actor_lr, advantage_weight, awr_loss, critic_loss, expectile_loss, td_target
+from arb.agents.nn import adam
 from arb.replay.storage import Batch
 from tests.agents.conftest import network, twin, updated
 
-SMALL = IQLConfig(hidden=(8, 8))
-CLONING = replace(SMALL, temperature=0.0, policy_decay=1)
+SMALL = IQLConfig(hidden_dims=(8, 8))
+CLONING = replace(SMALL, beta=0.0, lr_decay_steps=1)
 
 
 def test_losses_worked_by_hand():
@@ -27,11 +27,13 @@ def test_losses_worked_by_hand():
     np.testing.assert_allclose(
         td_target(jnp.array([1.0, 1.0]), jnp.array([0.9, 0.0]), jnp.array([10.0, 10.0])), [10, 1]
     )
-    assert float(twin_loss((jnp.array([1.0, 3.0]), jnp.array([2.0, 2.0])), jnp.array([1.0, 1.0]))) == pytest.approx(1.5)
+    assert float(critic_loss((jnp.array([1.0, 3.0]), jnp.array([2.0, 2.0])), jnp.array([1.0, 1.0]))) == pytest.approx(
+        1.5
+    )
     np.testing.assert_allclose(
         advantage_weight(jnp.array([0.0, 1.0, 999.0]), 2.0, 100.0), [1, np.exp(2), 100], rtol=1e-6
     )
-    assert float(weighted_likelihood_loss(jnp.array([1.0, 3.0]), jnp.array([-2.0, -4.0]))) == 7.0
+    assert float(awr_loss(jnp.array([1.0, 3.0]), jnp.array([-2.0, -4.0]))) == 7.0
 
 
 @settings(max_examples=20, deadline=None)
@@ -48,7 +50,8 @@ def test_an_expectile_loss_falls_towards_the_values_and_is_least_at_the_expectil
 
 
 def reference_agent(golden, phase):
-    config = IQLConfig(**{k: float(golden[k]) for k in ("expectile", "temperature", "discount", "target_rate")})
+    names = {"expectile": "expectile", "beta": "temperature", "discount": "discount", "tau": "target_rate"}
+    config = IQLConfig(**{name: float(golden[theirs]) for name, theirs in names.items()})
     agent = IQL.create(jax.random.key(0), golden["obs"].shape[-1], golden["action"].shape[-1], config)
     critics = replace(
         agent.critics,
@@ -88,10 +91,10 @@ def test_five_updates_equal_the_reference(task, extract, complete):
 
 
 def test_the_policy_rate_falls_offline_and_is_constant_online():
-    config = replace(SMALL, policy_decay=100)
+    config = replace(SMALL, lr_decay_steps=100)
     state = adam(jnp.zeros(1))._replace(count=jnp.array(50))
-    assert float(policy_rate(config, False, state)) == pytest.approx(1.5e-4)
-    assert policy_rate(config, True, state) == policy_rate(SMALL, False, state) == 3e-4
+    assert float(actor_lr(config, False, state)) == pytest.approx(1.5e-4)
+    assert actor_lr(config, True, state) == actor_lr(SMALL, False, state) == 3e-4
 
 
 def test_discrete_actions_are_numbers(batches):
@@ -121,5 +124,6 @@ def test_behaviour_cloning_is_iql_at_temperature_zero(batches):
 
 def test_the_papers_values():
     config = IQLConfig()
-    assert (config.discount, config.expectile, config.temperature, config.target_rate) == (0.99, 0.7, 3.0, 0.005)
-    assert (config.hidden, config.learning_rate, config.largest_weight) == ((256, 256), 3e-4, 100.0)
+    assert (config.discount, config.expectile, config.beta, config.tau) == (0.99, 0.7, 3.0, 0.005)
+    assert (config.hidden_dims, config.max_weight) == ((256, 256), 100.0)
+    assert config.actor_lr == config.critic_lr == 3e-4

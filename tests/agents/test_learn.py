@@ -1,4 +1,4 @@
-"""Many updates in one call: equal to one by one, guarded, and scores of many rows."""
+"""Many updates in one call: equal to one by one, nan_unless_finite, and scores of many rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from arb.agents import (
     NotFiniteError,
     PEXConfig,
     SACConfig,
-    fork,
+    clone,
     learn,
     on_host,
     scores,
@@ -32,11 +32,11 @@ from arb.replay.storage import Batch
 from tests.agents.conftest import random_batches, updated
 
 AGENTS = {
-    "IQL": (IQL, IQLConfig(hidden=(6,))),
-    "PEX": (PEX, PEXConfig(hidden=(6,))),
-    "FamO2O": (FamO2O, FamO2OConfig(hidden=(6,))),
-    "CalQL": (CalQL, CalQLConfig(policy_hidden=(6,), critic_hidden=(6,), samples=2)),
-    "SAC": (SAC, SACConfig(hidden=(6,), layer_norm=True)),
+    "IQL": (IQL, IQLConfig(hidden_dims=(6,))),
+    "PEX": (PEX, PEXConfig(hidden_dims=(6,))),
+    "FamO2O": (FamO2O, FamO2OConfig(hidden_dims=(6,))),
+    "CalQL": (CalQL, CalQLConfig(actor_hidden_dims=(6,), critic_hidden_dims=(6,), cql_n_actions=2)),
+    "SAC": (SAC, SACConfig(hidden_dims=(6,), layer_norm=True)),
 }
 
 
@@ -76,7 +76,7 @@ def test_a_call_can_be_left_between_any_forty_updates():
 def test_the_agent_passed_in_is_used_up_and_the_one_returned_goes_on():
     agent = fresh("IQL")
     newer, _ = learn(agent, random_batches(2, 8), jax.random.key(0), unroll=1)
-    assert agent.critics.q.first.weights[0].is_deleted()
+    assert agent.critics.q.members[0].weights[0].is_deleted()
     newest, _ = learn(newer, random_batches(2, 8), jax.random.key(0), unroll=1)
     assert int(newest.policy_adam.count) == 4
 
@@ -94,13 +94,13 @@ def test_a_loss_that_is_not_finite_stops_with_its_name_and_the_last_good_state()
     assert int(after.policy_adam.count) == 4
 
 
-def test_several_futures_start_from_forks():
+def test_several_futures_start_from_clones():
     agent = fresh("IQL")
-    one, two = (learn(fork(agent).begin_online(), random_batches(2, 8), jax.random.key(0), unroll=1) for _ in range(2))
+    one, two = (learn(clone(agent).begin_online(), random_batches(2, 8), jax.random.key(0), unroll=1) for _ in range(2))
     assert same(one, two)
     learn(agent.begin_online(), random_batches(2, 8), jax.random.key(0), unroll=1)  # without, it takes its source along
     with pytest.raises(
-        DataError, match=r"was reused by an earlier learn\(\): .* or call learn\(fork\(agent\), \.\.\.\) to keep the"
+        DataError, match=r"was reused by an earlier learn\(\): .* or call learn\(clone\(agent\), \.\.\.\) to keep the"
     ):
         learn(agent.begin_online(), random_batches(2, 8), jax.random.key(0), unroll=1)
 
@@ -128,7 +128,7 @@ def test_batches_of_another_shape_are_refused_with_a_sentence(name, batches, mes
 
 @pytest.mark.parametrize("number", [-1, 3])
 def test_the_number_of_an_action_that_does_not_exist_is_noticed(number):
-    agent = IQL.create(jax.random.key(0), 4, 3, IQLConfig(hidden=(6,), actions="discrete"))
+    agent = IQL.create(jax.random.key(0), 4, 3, IQLConfig(hidden_dims=(6,), actions="discrete"))
     batches = random_batches(2, 8)._replace(action=np.zeros((2, 8), np.int64))
     batches.action[1, 5] = number
     with pytest.raises(
@@ -153,8 +153,6 @@ def test_a_misspelt_likelihood_is_refused(name):
         (PEXConfig, {"policy_actions": "both"}, "policy_actions of PEXConfig must be 'composite' or 'buffer'"),
         (PEXConfig, {"scored": None}, "scored of PEXConfig must be 'new' or 'mixture', not None"),
         (FamO2OConfig, {"actions": 3}, "actions of FamO2OConfig must be 'continuous' or 'discrete', not 3"),
-        (CalQLConfig, {"precision": "half"}, "precision of CalQLConfig must be 'float32' or 'bfloat16', not 'half'"),
-        (SACConfig, {"precision": "half"}, "precision of SACConfig must be 'float32' or 'bfloat16', not 'half'"),
     ],
 )
 def test_a_misspelt_choice_is_refused(config, settings, message):
@@ -178,20 +176,20 @@ def test_the_advantage_of_the_agents_own_action_over_the_stored_one(name):
     agent, batch = fresh(name, online=True), random_batches(7)
     q = getattr(agent, "critics", agent).q
     own = agent.mode(batch.obs)
-    expected = q.least(batch.obs, own) - q.least(batch.obs, batch.action)
+    expected = q.min_q(batch.obs, own) - q.min_q(batch.obs, batch.action)
     np.testing.assert_allclose(advantages(agent, batch.obs, batch.action), expected, rtol=1e-4, atol=1e-5)
     assert np.abs(expected).max() > 1e-3
     np.testing.assert_allclose(advantages(agent, batch.obs, np.asarray(own)), np.zeros(7), atol=1e-5)
 
 
 def test_the_advantage_of_discrete_actions():
-    agent = IQL.create(jax.random.key(0), 4, 3, IQLConfig(hidden=(6,), actions="discrete"))
+    agent = IQL.create(jax.random.key(0), 4, 3, IQLConfig(hidden_dims=(6,), actions="discrete"))
     obs = random_batches(5).obs
     own = np.asarray(agent.mode(obs))
     gap = advantages(agent, obs, (own + 1) % 3)
     one_hot = np.eye(3, dtype=np.float32)
     q = agent.critics.q
-    np.testing.assert_allclose(gap, q.least(obs, one_hot[own]) - q.least(obs, one_hot[(own + 1) % 3]), atol=1e-5)
+    np.testing.assert_allclose(gap, q.min_q(obs, one_hot[own]) - q.min_q(obs, one_hot[(own + 1) % 3]), atol=1e-5)
 
 
 def test_an_agent_without_critics_cannot_be_asked_for_advantages():

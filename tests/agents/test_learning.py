@@ -52,7 +52,7 @@ def test_discrete_iql_learns_cartpole_from_mixed_data():
     buffer = ReplayBuffer(len(data["rewards"]), Uniform(), seed=0)
     buffer.load_dataset(data)
     shown = len(data["rewards"]) / 150
-    agent = IQL.create(jax.random.key(0), 4, 2, IQLConfig(hidden=(64, 64), actions="discrete", expectile=0.8))
+    agent = IQL.create(jax.random.key(0), 4, 2, IQLConfig(hidden_dims=(64, 64), actions="discrete", expectile=0.8))
     for part in range(4):
         agent, _ = learn(agent, buffer.sample((1000, 128)), jax.random.key(part))
     learned = mean_return(agent)

@@ -13,25 +13,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arb.agents import IQL, PEX, IQLConfig, PEXConfig
-from arb.agents.agent import Draws
-from arb.agents.nets import MLP, Twin, move
-from arb.agents.pex import Pair
-from arb.agents.policies import Gaussian
-from arb.policies.actors import old_probability
+from arb.agents.agent import KeySequence
+from arb.agents.nn import adam_step
+from arb.agents.pex import PEXPolicy
+from arb.policies.actors import Gaussian, old_probability
+from arb.policies.networks import MLP, Ensemble
 from tests.agents.conftest import random_batches, updated
 
-SMALL = PEXConfig(hidden=(8, 8))
+SMALL = PEXConfig(hidden_dims=(8, 8))
 
 
 def linear(weights: list[float], bias: list[float], inputs: int) -> MLP:
     return MLP((jnp.array(weights, jnp.float32).reshape(inputs, -1),), (jnp.array(bias, jnp.float32),))
 
 
-def pair(old_mean: float, new_mean: float, slope: float, **settings: float) -> Pair:
+def pair(old_mean: float, new_mean: float, slope: float, **settings: float) -> PEXPolicy:
     """Two policies of almost no width, and Q(s, a) = slope * a."""
     old, new = (Gaussian(linear([0.0], [math.atanh(mean)], 1), jnp.array([-15.0])) for mean in (old_mean, new_mean))
     q = linear([0.0, slope], [0.0], 2)
-    return Pair(old, new, Twin(q, q), **{"sharpness": 3.0, "greed": 0.9, **settings})
+    return PEXPolicy(old, new, Ensemble((q, q)), **{"inverse_temperature": 3.0, "epsilon": 0.1, **settings})
 
 
 def test_probabilities_worked_by_hand():
@@ -52,7 +52,7 @@ def test_the_softmax_is_stable_where_exponentials_overflow(a, b, kappa):
 
 def test_actions_are_chosen_with_those_probabilities():
     # Q differs by 1 between the actions 0.5 and -0.5, so the old one is taken with probability 1 / (1 + e^-3).
-    actions = np.asarray(pair(0.5, -0.5, 1.0).act(jnp.zeros((20_000, 1)), Draws(jax.random.key(0))))[:, 0]
+    actions = np.asarray(pair(0.5, -0.5, 1.0).act(jnp.zeros((20_000, 1)), KeySequence(jax.random.key(0))))[:, 0]
     share = np.mean(np.isclose(actions, 0.5, atol=1e-3))
     assert share + np.mean(np.isclose(actions, -0.5, atol=1e-3)) == 1.0
     assert share == pytest.approx(1 / (1 + math.exp(-3)), abs=0.006)
@@ -62,7 +62,7 @@ def test_evaluation_is_greedy_and_with_a_key_nearly_so():
     obs, both = jnp.zeros((20_000, 1)), pair(0.5, -0.5, 1.0)
     assert np.allclose(both.mode(obs), 0.5, atol=1e-3)
     assert np.allclose(pair(0.5, -0.5, -1.0).mode(obs), -0.5, atol=1e-3)
-    share = np.mean(np.isclose(both.mode(obs, Draws(jax.random.key(0))), -0.5, atol=1e-3))
+    share = np.mean(np.isclose(both.mode(obs, KeySequence(jax.random.key(0))), -0.5, atol=1e-3))
     # One time in ten the choice is drawn, and then it is the worse action with probability 1 / (1 + e^3).
     assert share == pytest.approx(0.1 / (1 + math.exp(3)), abs=0.002)
 
@@ -70,7 +70,7 @@ def test_evaluation_is_greedy_and_with_a_key_nearly_so():
 def test_evaluation_with_a_key_now_and_then_draws_from_the_new_policy():
     both = pair(-0.5, 0.5, 1.0)  # the new policy's action is the better one
     both = replace(both, new=replace(both.new, log_std=jnp.array([-3.0])))
-    actions = np.asarray(both.mode(jnp.zeros((20_000, 1)), Draws(jax.random.key(0))))[:, 0]
+    actions = np.asarray(both.mode(jnp.zeros((20_000, 1)), KeySequence(jax.random.key(0))))[:, 0]
     drawn = ~(np.isclose(actions, 0.5, atol=1e-5) | np.isclose(actions, -0.5, atol=1e-5))
     # One time in ten it is a draw, and 0.9 + 0.1 / (1 + e^-3) of these are taken.
     assert drawn.mean() == pytest.approx(0.1 * (0.9 + 0.1 / (1 + math.exp(-3))), abs=0.007)
@@ -85,8 +85,8 @@ def test_the_new_policy_has_a_floor_of_its_own_under_its_width():
 
 def test_offline_it_is_iql_with_its_falling_rate():
     batch, key = random_batches(16), jax.random.key(1)
-    pex = PEX.create(jax.random.key(0), 4, 2, replace(SMALL, policy_decay=1))
-    iql = IQL.create(jax.random.key(0), 4, 2, IQLConfig(hidden=(8, 8), policy_decay=1))
+    pex = PEX.create(jax.random.key(0), 4, 2, replace(SMALL, lr_decay_steps=1))
+    iql = IQL.create(jax.random.key(0), 4, 2, IQLConfig(hidden_dims=(8, 8), lr_decay_steps=1))
     iql = replace(iql, critics=pex.critics, policy=pex.old)
     (pex, ours), (iql, theirs) = updated(pex, batch, key), updated(iql, batch, key)
     assert {k: float(v) for k, v in ours.items()} == pytest.approx({k: float(v) for k, v in theirs.items()}, rel=1e-5)
@@ -100,7 +100,7 @@ def test_offline_it_is_iql_with_its_falling_rate():
 @pytest.mark.parametrize(("start", "same"), [("copy", True), ("random", False)])
 def test_the_new_policy_starts_as_asked(start, same):
     agent = PEX.create(jax.random.key(0), 4, 2, replace(SMALL, new_policy=start))
-    old, seen = move(agent.old, agent.old, agent.policy_adam, 0.1)  # a step along any gradient
+    old, seen = adam_step(agent.old, agent.old, agent.policy_adam, 0.1)  # a step along any gradient
     agent = replace(agent, old=old, policy_adam=seen).begin_online()
     obs = jnp.array(random_batches(16).obs)
     assert bool(jnp.allclose(agent.old.mode(obs), agent.new.mode(obs))) is same
@@ -113,7 +113,7 @@ def test_the_new_policy_learns_from_the_actions_asked_for(source):
     batch = random_batches(16)
     other = batch._replace(action=-batch.action)
     # With the critics' step taken out, the batch's actions reach the policy only through its own loss.
-    still = replace(agent.config, learning_rate=0.0, target_rate=0.0)
+    still = replace(agent.config, actor_lr=0.0, critic_lr=0.0, tau=0.0)
     losses = [
         float(updated(replace(agent, config=still), b, jax.random.key(1))[1]["policy_loss"]) for b in (batch, other)
     ]
@@ -123,13 +123,13 @@ def test_the_new_policy_learns_from_the_actions_asked_for(source):
 def test_the_new_policy_keeps_its_width_where_all_its_actions_are_worth_the_same():
     # A fit to its own clipped draws would narrow it: a standard normal clipped to one unit has a deviation of 0.72.
     size = 8
-    config = replace(SMALL, hidden=(2 * size,), temperature=0.0, learning_rate=3e-3)
+    config = replace(SMALL, hidden_dims=(2 * size,), beta=0.0, actor_lr=3e-3, critic_lr=3e-3)
     agent = PEX.create(jax.random.key(0), 1, size, config).begin_online()
     still = jax.tree.map(jnp.zeros_like, agent.old)
     eye = jnp.eye(size)  # Q(s, a) = 1000 * sum |a|: always the new policy's draw, never the old one's zero
     q = MLP((jnp.vstack([jnp.zeros((1, 2 * size)), jnp.hstack([eye, -eye])]), jnp.full((2 * size, 1), 1e3)),
             (jnp.zeros(2 * size), jnp.zeros(1)))  # fmt: skip
-    critics = replace(agent.critics, q=Twin(q, q))
+    critics = replace(agent.critics, q=Ensemble((q, q)))
     batch = random_batches(64, obs_dim=1, action_dim=size)
 
     def step(new, key):
@@ -141,18 +141,18 @@ def test_the_new_policy_keeps_its_width_where_all_its_actions_are_worth_the_same
 
 
 def test_the_policy_loss_worked_from_the_critics_after_their_step():
-    config = replace(SMALL, learning_rate=0.05, target_rate=0.5, temperature=1.0, sharpness=30.0)
+    config = replace(SMALL, actor_lr=0.05, critic_lr=0.05, tau=0.5, beta=1.0, inverse_temperature=30.0)
     agent = PEX.create(jax.random.key(0), 4, 2, config).begin_online()
     batch, key = random_batches(64), jax.random.key(1)
     after, metrics = updated(agent, batch, key)
-    chance = Draws(key)
+    chance = KeySequence(key)
     old = agent.old.mode(batch.obs)
     new = agent.new.mode(batch.obs) + chance.standard_normal(old.shape)  # of deviation 1
     boxed = jnp.clip(new, -1, 1)
     assert (boxed != new).any(), "a draw must leave the box for this test to see where the values are taken"
-    q_old, q_new = (after.critics.q.least(batch.obs, a) for a in (old, boxed))
+    q_old, q_new = (after.critics.q.min_q(batch.obs, a) for a in (old, boxed))
     chosen = (chance.random(q_old.shape) < jax.nn.sigmoid(30.0 * (q_old - q_new)))[:, None]
-    value = after.critics.target.least(batch.obs, jnp.where(chosen, old, boxed))
+    value = after.critics.target.min_q(batch.obs, jnp.where(chosen, old, boxed))
     weight = jnp.minimum(jnp.exp(value - after.critics.value.scalar(batch.obs)), 100.0)
     z = jnp.where(chosen, old, new) - agent.new.mode(batch.obs)
     log_prob = jnp.sum(-0.5 * z**2 - 0.5 * math.log(2 * math.pi), axis=-1)
@@ -164,7 +164,7 @@ def test_the_score_is_of_the_new_policy_or_of_the_pair():
     agent = PEX.create(jax.random.key(0), 4, 2, SMALL).begin_online()
     np.testing.assert_array_equal(agent.score(batch.obs, batch.action), agent.new.score(batch.obs, batch.action))
     mixed = replace(agent, config=replace(agent.config, scored="mixture"))
-    q_old, q_new = (agent.critics.q.least(batch.obs, p.mode(batch.obs)) for p in (agent.old, agent.new))
+    q_old, q_new = (agent.critics.q.min_q(batch.obs, p.mode(batch.obs)) for p in (agent.old, agent.new))
     p_old = old_probability(q_old, q_new, 3.0)
     densities = [jnp.exp(p.score(batch.obs, batch.action, "density")) for p in (agent.old, agent.new)]
     expected = jnp.log(p_old * densities[0] + (1 - p_old) * densities[1])

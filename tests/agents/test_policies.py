@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from arb.agents.agent import Draws
-from arb.agents.nets import MLP
-from arb.agents.policies import Categorical, Gaussian, TanhGaussian, log_tanh_slope, standard_score
+from arb.agents.agent import KeySequence
+from arb.agents.nn import create_gaussian, create_mlp, create_tanh_gaussian
+from arb.policies.actors import Categorical, Gaussian, TanhGaussian, log_tanh_slope, standard_score
+from arb.policies.networks import MLP
 from arb.replay.scores import gaussian_log_likelihood, tanh_gaussian_log_likelihood
 
 PEAK = -0.5 * math.log(2 * math.pi)
@@ -50,7 +51,7 @@ def test_scores_equal_the_buffers_own(likelihood):
     rng = np.random.default_rng(0)
     obs, action = rng.standard_normal((50, 3)).astype(np.float32), rng.uniform(-1, 1, (50, 2)).astype(np.float32)
     action[0] = 1.0
-    gaussian, tanh = (kind.create(jax.random.key(0), (3, 16, 2)) for kind in (Gaussian, TanhGaussian))
+    gaussian, tanh = (create(jax.random.key(0), (3, 16, 2)) for create in (create_gaussian, create_tanh_gaussian))
     expected = gaussian_log_likelihood(action, np.asarray(gaussian.mode(obs)), np.zeros(2), likelihood)
     np.testing.assert_allclose(gaussian.score(obs, action, likelihood), expected, rtol=1e-4)
     mean, log_std = map(np.asarray, tanh.parameters(obs))
@@ -79,11 +80,11 @@ def test_the_slope_of_tanh_keeps_its_digits_far_out():
 def test_gaussian_samples_follow_the_policy_and_its_box():
     policy = Gaussian(constant([0.0]), jnp.log(jnp.array([0.3])))
     obs = jnp.zeros((20_000, 2))
-    sample = np.asarray(policy.sample(obs, Draws(jax.random.key(0))))
+    sample = np.asarray(policy.sample(obs, KeySequence(jax.random.key(0))))
     assert stats.kstest(sample[:, 0] / 0.3, "norm").pvalue > 1e-3
     wide = Gaussian(constant([0.0]), jnp.array([2.0]))
-    action = np.asarray(wide.act(obs, Draws(jax.random.key(0))))
-    assert (np.abs(action).max(), np.abs(wide.sample(obs, Draws(jax.random.key(0)))).max() > 5) == (1.0, True)
+    action = np.asarray(wide.act(obs, KeySequence(jax.random.key(0))))
+    assert (np.abs(action).max(), np.abs(wide.sample(obs, KeySequence(jax.random.key(0)))).max() > 5) == (1.0, True)
 
 
 def test_log_std_is_clipped():
@@ -95,7 +96,7 @@ def test_tanh_draws_carry_their_own_density():
     policy = TanhGaussian(constant([0.3, -0.5, 0.2, -0.1]), jnp.array(0.5), jnp.array(-1.0))
     mean, log_std = policy.parameters(jnp.zeros((3, 2)))
     np.testing.assert_allclose(log_std[0], [-0.9, -1.05], rtol=1e-6)
-    action, log_prob = policy.draw(jnp.zeros((3, 2)), Draws(jax.random.key(1)), 5)
+    action, log_prob = policy.sample(jnp.zeros((3, 2)), KeySequence(jax.random.key(1)), 5)
     assert (action.shape, log_prob.shape) == ((3, 5, 2), (3, 5))
     expected = tanh_gaussian_log_likelihood(
         np.asarray(action), np.asarray(mean)[:, None], np.asarray(log_std)[:, None], "density"
@@ -108,21 +109,21 @@ def test_categorical_probabilities_are_those_of_its_logits():
     obs = jnp.zeros((30_000, 2))
     assert policy.mode(obs)[0] == 2
     np.testing.assert_allclose(policy.score(obs[:3], jnp.arange(3)), np.log([0.2, 0.3, 0.5]), rtol=1e-5)
-    counts = np.bincount(policy.act(obs, Draws(jax.random.key(0))), minlength=3)
+    counts = np.bincount(policy.act(obs, KeySequence(jax.random.key(0))), minlength=3)
     assert stats.chisquare(counts, 30_000 * np.array([0.2, 0.3, 0.5])).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("kind", [Gaussian, TanhGaussian, Categorical])
-def test_policies_on_the_host_act_in_float32_numpy(kind):
-    policy = jax.tree.map(np.asarray, kind.create(jax.random.key(0), (3, 8, 2)))
+@pytest.mark.parametrize("create", [create_gaussian, create_tanh_gaussian, lambda *a: Categorical(create_mlp(*a))])
+def test_policies_on_the_host_act_in_float32_numpy(create):
+    policy = jax.tree.map(np.asarray, create(jax.random.key(0), (3, 8, 2)))
     obs, rng = np.ones(3, np.float32), np.random.default_rng(0)
     for action in (policy.act(obs, rng), policy.mode(obs)):
         assert isinstance(action, np.ndarray | np.integer)
-        if kind is not Categorical:
+        if not isinstance(policy, Categorical):
             assert (action.dtype, action.shape) == (np.float32, (2,))
 
 
 def test_a_fresh_squashed_policy_reads_its_width_from_the_network():
-    policy = TanhGaussian.create(jax.random.key(0), (3, 8, 2))
+    policy = create_tanh_gaussian(jax.random.key(0), (3, 8, 2))
     assert (float(policy.multiplier), float(policy.offset)) == (1.0, -1.0)
     assert policy.net.weights[-1].shape == (8, 4)  # a mean and a width for each of two dimensions

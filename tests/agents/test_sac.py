@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from arb.agents import SAC, SACConfig
-from arb.agents.agent import Draws
-from arb.agents.nets import MLP, Twin
+from arb.agents.agent import KeySequence
+from arb.agents.nn import create_critics, create_mlp
 from arb.agents.sac import policy_loss, soft_value, temperature_loss
-from arb.policies.networks import normalised
+from arb.policies.networks import layer_norm
 from tests.agents.conftest import random_batches, updated
 
-SMALL = SACConfig(hidden=(8, 8), learning_rate=0.01, target_rate=0.25)
+SMALL = SACConfig(hidden_dims=(8, 8), actor_lr=0.01, critic_lr=0.01, tau=0.25)
 
 
 def test_losses_worked_by_hand():
@@ -34,14 +34,14 @@ def test_the_losses_of_an_update_worked_from_its_formulas(layer_norm):
     after, metrics = updated(agent, batch, key)
     k_next, k_policy = jax.random.split(key)
     (next_action, next_log_prob), (action, log_prob) = (
-        jax.tree.map(lambda x: x[:, 0], agent.policy.draw(obs, Draws(k), 1))
+        jax.tree.map(lambda x: x[:, 0], agent.policy.sample(obs, KeySequence(k), 1))
         for obs, k in ((batch.next_obs, k_next), (batch.obs, k_policy))
     )
-    y = batch.reward + 0.99 * batch.mask * (agent.target.least(batch.next_obs, next_action) - 0.3 * next_log_prob)
+    y = batch.reward + 0.99 * batch.mask * (agent.target.min_q(batch.next_obs, next_action) - 0.3 * next_log_prob)
     q1, q2 = agent.q(batch.obs, batch.action)
     expected = {
         "critic_loss": (jnp.mean((q1 - y) ** 2) + jnp.mean((q2 - y) ** 2)) / 2,
-        "policy_loss": jnp.mean(0.3 * log_prob - agent.q.least(batch.obs, action)),
+        "policy_loss": jnp.mean(0.3 * log_prob - agent.q.min_q(batch.obs, action)),
         "q": jnp.minimum(q1, q2).mean(),
         "alpha": 0.3,
         "entropy": -log_prob.mean(),
@@ -64,20 +64,20 @@ def test_the_temperature_falls_while_the_policy_is_more_random_than_asked(entrop
 def test_layer_normalisation_worked_by_hand():
     # Mean 2 and variance 2/3, in NumPy and in JAX.
     for x in (np.array([1.0, 2.0, 3.0]), jnp.array([1.0, 2.0, 3.0])):
-        np.testing.assert_allclose(normalised(x, 2.0, 1.0), 1 + 2 * np.array([-1, 0, 1]) * 1.5**0.5, rtol=1e-5)
-    net = MLP.create(jax.random.key(0), (3, 5, 4, 1), layer_norm=True)
+        np.testing.assert_allclose(layer_norm(x, 2.0, 1.0), 1 + 2 * np.array([-1, 0, 1]) * 1.5**0.5, rtol=1e-5)
+    net = create_mlp(jax.random.key(0), (3, 5, 4, 1), layer_norm=True)
     net = replace(net, norms=tuple((s + 1.0, b - 0.1) for s, b in net.norms))
     x = jnp.array([0.3, -2.0, 0.7])
     for i in range(2):
-        x = jax.nn.relu(normalised(x @ net.weights[i] + net.biases[i], *net.norms[i]))
+        x = jax.nn.relu(layer_norm(x @ net.weights[i] + net.biases[i], *net.norms[i]))
     np.testing.assert_allclose(net(jnp.array([0.3, -2.0, 0.7])), x @ net.weights[2] + net.biases[2], rtol=1e-5)
 
 
 def test_layer_normalised_critics_stay_bounded_far_from_the_data():
     far = jnp.full((1, 2), 1e4)
-    plain, normed = (Twin.create(jax.random.key(0), (6, 32, 32, 1), layer_norm=on) for on in (False, True))
-    assert abs(float(plain.least(jnp.zeros((1, 4)), far)[0])) > 100
-    assert abs(float(normed.least(jnp.zeros((1, 4)), far)[0])) < 10
+    plain, normed = (create_critics(jax.random.key(0), (6, 32, 32, 1), layer_norm=on) for on in (False, True))
+    assert abs(float(plain.min_q(jnp.zeros((1, 4)), far)[0])) > 100
+    assert abs(float(normed.min_q(jnp.zeros((1, 4)), far)[0])) < 10
 
 
 def test_the_policy_starts_wide():

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from arb import DataError
-from arb.agents.policies import Gaussian
+from arb.agents.nn import create_gaussian
 from arb.cli import main as arb
 from arb.cli import parser_of
 from arb.cli.eval import pace, table
@@ -92,14 +92,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("eval")
     config = configure(task=str(pendulum_file(place / "pendulum.npz")), env="Pendulum-v1", preset="smoke")
     problem, folder, rng = Problem.of(config), place / "run", np.random.default_rng(0)
-    shapes = jax.eval_shape(lambda: Gaussian.create(jax.random.key(0), (3, 16, 1)))
+    shapes = jax.eval_shape(lambda: create_gaussian(jax.random.key(0), (3, 16, 1)))
     actor = jax.tree.map(lambda leaf: rng.normal(0.0, 1.0, leaf.shape).astype(np.float32), shapes)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(describe_run(problem)))
     for episode, value in enumerate(play(actor, problem.make_env, 2, SEED).returns):
         row = {"phase": "online", "step": 400, "episode": episode, "return": float(value), "score": float(value)}
         GrowingTable(folder / "eval.csv").add(row)
-    export_policy(actor, problem.shaping, problem.actions, folder)
+    export_policy(RunFolder(folder).policy(), actor, problem.shaping, problem.actions)
     return folder
 
 

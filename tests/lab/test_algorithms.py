@@ -21,58 +21,57 @@ def both(value):
 
 
 IQL = {
-    "hidden": both((256, 256)),
+    "hidden_dims": both((256, 256)),
     "expectile": (0.7, 0.9),
-    "temperature": (3.0, 10.0),
-    "largest_weight": both(100.0),
+    "beta": (3.0, 10.0),
+    "max_weight": both(100.0),
     "discount": both(0.99),
-    "target_rate": both(0.005),
-    "learning_rate": both(3e-4),
-    "policy_decay": both(1_000_000),
+    "tau": both(0.005),
+    "actor_lr": both(3e-4),
+    "critic_lr": both(3e-4),
+    "lr_decay_steps": both(1_000_000),
     "actions": both(None),
-    "precision": both("float32"),
 }
 PEX = IQL | {
-    "sharpness": (3.0, 10.0),
-    "greed": both(0.9),
+    "inverse_temperature": (3.0, 10.0),
+    "epsilon": both(0.1),
     "new_policy": both("random"),
     "policy_actions": both("composite"),
     "scored": both("new"),
 }
 FAMO2O = IQL | {
-    "temperature": both(3.0),  # b takes its place
-    "policy_decay": both(None),
-    "lowest_balance": (1.0, 8.0),
-    "highest_balance": (5.0, 14.0),
+    "beta": both(3.0),  # b takes its place
+    "lr_decay_steps": both(None),
+    "beta_min": (1.0, 8.0),
+    "beta_max": (5.0, 14.0),
     "code_size": both(6),
     "target_entropy": both(-0.5),
 }
 CALQL = {
-    "policy_hidden": both((256,) * 3),
-    "critic_hidden": ((256,) * 3, (256,) * 5),  # the release's; the paper's table has them transposed
+    "actor_hidden_dims": both((256,) * 3),
+    "critic_hidden_dims": ((256,) * 3, (256,) * 5),  # the release's; the paper's table has them transposed
     "discount": both(0.99),
-    "target_rate": both(0.005),
-    "policy_rate": (3e-5, 1e-4),
-    "critic_rate": both(3e-4),
-    "conservatism": (10.0, 5.0),
-    "samples": both(10),
+    "tau": both(0.005),
+    "actor_lr": (3e-5, 1e-4),
+    "critic_lr": both(3e-4),
+    "cql_alpha": (10.0, 5.0),
+    "cql_n_actions": both(10),
     "calibrate": both(True),
     "calibrate_online": both(True),
-    "lagrange": (False, True),
-    "target_gap": both(0.8),  # read only with a multiplier
-    "max_backup": (False, True),
-    "lowest_gap": (None, -200.0),
+    "cql_lagrange": (False, True),
+    "cql_target_action_gap": both(0.8),  # read only with a multiplier
+    "cql_max_target_backup": (False, True),
+    "cql_clip_diff_min": (None, -200.0),
     "chunk": both(16),
-    "precision": both("float32"),
 }
 SAC = {
-    "hidden": both((256, 256)),
+    "hidden_dims": both((256, 256)),
     "discount": both(0.99),
-    "target_rate": both(0.005),
-    "learning_rate": both(3e-4),
+    "tau": both(0.005),
+    "actor_lr": both(3e-4),
+    "critic_lr": both(3e-4),
     "target_entropy": both(None),
     "layer_norm": both(True),
-    "precision": both("float32"),
 }
 TABLES = {"iql": (IQL, 0.5), "calql": (CALQL, 5.0), "pex": (PEX, 0.5), "famo2o": (FAMO2O, 0.5), "sac": (SAC, 5.0)}
 """Settings on locomotion and on AntMaze, and λ of ARB."""

@@ -57,9 +57,9 @@ def test_what_a_family_knows():
     ("leaf", "message"),
     [
         ("schedule.offline", "there is no setting 'schedule.offline' (did you mean 'schedule.pretrain'?)"),
-        ("temperature", "(did you mean replay.temperature or settings.temperature?)"),
+        ("temperature", "(did you mean replay.temperature?)"),
         ("online", "(did you mean schedule.online?)"),
-        ("lambda", "(did you mean replay.temperature or settings.temperature?)"),
+        ("lambda", "(did you mean replay.temperature?)"),
         ("settings.gamma", "(did you mean 'settings.discount'?)"),
         ("replay.temprature", "(did you mean 'temperature'?); here are"),
     ],
@@ -107,11 +107,11 @@ def test_a_run_that_names_nothing_is_small_and_sets_its_own_temperature():
         "arb_auto",
         "auto",
     )
-    assert config.settings.hidden == (128, 128)
+    assert config.settings.hidden_dims == (128, 128)
     assert config.schedule.batch == 128
     calql = configure(agent="calql", task="antmaze-umaze-v2").settings
-    assert calql.policy_hidden == calql.critic_hidden == (128, 128)
-    assert configure(preset="small").settings.hidden == (256, 256)
+    assert calql.actor_hidden_dims == calql.critic_hidden_dims == (128, 128)
+    assert configure(preset="small").settings.hidden_dims == (256, 256)
     with pytest.raises(DataError, match=r"with the strategy arb_auto replay\.temperature is auto: add --strategy arb"):
         configure(overrides={"replay.temperature": 2})
 

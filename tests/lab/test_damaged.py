@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from arb.agents import IQL, IQLConfig
-from arb.agents.saving import load, save
+from arb.agents.learn import load, save
 from arb.envs.rollout import ActionMap
 from arb.errors import DataError
 from arb.lab.checkpoint import checkpoints, write_checkpoint
@@ -36,7 +36,7 @@ CONFIG = configure(task="hopper-medium-v2", agent="iql", strategy="arb", preset=
 
 @pytest.fixture(scope="module")
 def agent():
-    return IQL.create(jax.random.key(0), 3, 2, IQLConfig(hidden=(4,)))
+    return IQL.create(jax.random.key(0), 3, 2, IQLConfig(hidden_dims=(4,)))
 
 
 def tried(path, content, read, damage=bytes_changed):
@@ -80,7 +80,7 @@ def test_headers_of_agents(agent, tmp_path):
 
 def test_policies(agent, tmp_path):
     actions = ActionMap(gymnasium.spaces.Box(-1.0, 1.0, (2,)))
-    path = export_policy(agent.actor, Shaping(), actions, tmp_path)
+    path = export_policy(tmp_path / "policy.npz", agent.actor, Shaping(), actions)
     tried(path, path.read_bytes(), lambda path: load_policy(path)(np.zeros(3)))
 
 

@@ -1,6 +1,6 @@
 """A run of the version before, as it left it: what can be read is read, and the rest is refused in one line.
 
-`tests/golden/run-format-1` was made by commit 1390e50 with `arb run --preset smoke settings.hidden='(4,4)'` and a
+`tests/golden/run-format-1` was made by commit 1390e50 with `arb run --preset smoke settings.hidden_dims='(4,4)'` and a
 schedule of 20 updates and 20 steps; its second checkpoint and its picture were left out, and its buffer was compressed.
 """
 
@@ -20,7 +20,7 @@ from arb.report.records import group_runs, read_runs
 OLD = Path(__file__).parents[1] / "golden" / "run-format-1"
 SETTINGS = {
     "schedule.pretrain": 20, "schedule.online": 20, "schedule.collect": 10, "schedule.updates": 10,
-    "schedule.refresh": 10, "schedule.batch": 8, "evaluation.every": 20, "settings.hidden": (4, 4),
+    "schedule.refresh": 10, "schedule.batch": 8, "evaluation.every": 20, "settings.hidden_dims": (4, 4),
 }  # fmt: skip
 
 

@@ -118,9 +118,9 @@ def test_different_tasks_never_share_a_folder(tasks):
         assert all(part and part[0] != "." for part in parts)
 
 
-@given(st.dictionaries(st.sampled_from(["hidden", "expectile", "temperature"]), st.none(), max_size=3), st.data())
+@given(st.dictionaries(st.sampled_from(["hidden_dims", "expectile", "beta"]), st.none(), max_size=3), st.data())
 def test_a_configuration_comes_back_from_its_leaves(names, data):
-    values = {"hidden": (8, 4), "expectile": 0.3, "temperature": data.draw(st.floats(0.1, 9.0))}
+    values = {"hidden_dims": (8, 4), "expectile": 0.3, "beta": data.draw(st.floats(0.1, 9.0))}
     config = configure(strategy="arb", overrides={f"settings.{name}": values[name] for name in names}, preset="paper")
     assert from_flat(flat(config)) == config
 

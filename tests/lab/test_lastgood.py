@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from arb import cli
-from arb.agents import CalQL, CalQLConfig, NotFiniteError, load
+from arb.agents import IQL, CalQL, CalQLConfig, NotFiniteError, load
 from arb.lab.algorithm import Progress
 from arb.lab.config import flat, with_leaf
 from arb.lab.run import pretrain_for, run
@@ -19,7 +19,7 @@ LAST_GOOD = "last-good.safetensors"
 ENV = "arb-tests/HugeReward-v0"
 HUGE = 1e30
 """A number that storage accepts, and whose square no float32 holds."""
-TOO_FAST = {"settings.learning_rate": 1e12, "schedule.updates": 40}
+TOO_FAST = {"settings.actor_lr": 1e12, "settings.critic_lr": 1e12, "schedule.updates": 40}
 """Ends in its first updates; forty to a call, as the estimate before a run has, need not be compiled again."""
 
 
@@ -56,9 +56,10 @@ def test_a_loss_that_overflows_online_keeps_the_agent_before_it(place, monkeypat
     assert str(error) == (
         f"critic_loss or its gradient is not finite at update {error.update} of the run (online phase, after 40 "
         f"steps); the agent before it is in {folder / LAST_GOOD}. Rerunning will fail at the same update: try a "
-        "lower settings.learning_rate, or observations and rewards of a smaller scale, in another folder"
+        "lower settings.actor_lr or settings.critic_lr, or observations and rewards of a smaller scale, in another "
+        "folder"
     )
-    kept = load(folder / LAST_GOOD, config.settings)
+    kept = load(folder / LAST_GOOD, IQL, config.settings)
     assert kept.online
     assert int(kept.policy_adam.count) == error.update  # its optimiser counts the good updates of both phases
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(kept))
@@ -72,7 +73,7 @@ def test_a_loss_that_overflows_online_keeps_the_agent_before_it(place, monkeypat
 def test_with_a_strategy_that_learns_the_number_is_that_of_the_run_too(place):
     with pytest.raises(NotFiniteError, match=r"critic_loss.*of the run \(online phase") as caught:
         run(config_of(place, "berb"), place / "berb")
-    assert int(load(place / "berb" / LAST_GOOD).policy_adam.count) == caught.value.update >= 60
+    assert int(load(place / "berb" / LAST_GOOD, IQL).policy_adam.count) == caught.value.update >= 60
 
 
 def test_a_ratio_that_is_not_finite_leaves_the_agent_that_is(place, monkeypatch):
@@ -82,7 +83,9 @@ def test_a_ratio_that_is_not_finite_leaves_the_agent_that_is(place, monkeypatch)
     monkeypatch.setattr("arb.agents.density.hidden_uniform", spoilt)
     with pytest.raises(NotFiniteError, match=r"ratio_loss or its gradient is not finite at update 40 of the run"):
         run(config_of(place, "berb", env="Pendulum-v1"), place / "ratio")
-    assert int(load(place / "ratio" / LAST_GOOD).policy_adam.count) == 40  # the batch was drawn, not yet learnt from
+    assert (
+        int(load(place / "ratio" / LAST_GOOD, IQL).policy_adam.count) == 40
+    )  # the batch was drawn, not yet learnt from
 
 
 def test_a_run_that_ends_well_takes_the_remains_of_a_bad_attempt_away(place):
@@ -96,7 +99,7 @@ def test_a_run_that_ends_well_takes_the_remains_of_a_bad_attempt_away(place):
 
 def test_no_pretraining_at_all_is_a_run_too(place):
     config = config_of(place, "naive", env="Pendulum-v1", **{"schedule.pretrain": 0, "schedule.online": 20})
-    assert config.settings.policy_decay == 0
+    assert config.settings.lr_decay_steps == 0
     assert run(config, place / "none").folder == place / "none"
 
 
@@ -105,14 +108,14 @@ def test_the_command_line_says_it_in_one_line(place, capsys):
     settings = [f"{k}={v}" for k, v in (tiny.SMALL | tiny.NETWORKS["iql"] | TOO_FAST).items()]
     assert cli.main(["run", "-t", str(place / "data.npz"), "-e", "Pendulum-v1", "-o", str(folder), *settings]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    count = int(load(folder / LAST_GOOD).policy_adam.count)
+    count = int(load(folder / LAST_GOOD, IQL).policy_adam.count)
     assert f"is not finite at update {count} of the run (pretrain phase); the agent before it is in {folder}" in line
     assert line.startswith("arb run: ")
-    assert "try a lower settings.learning_rate, or" in line
+    assert "try a lower settings.actor_lr or settings.critic_lr, or" in line
 
 
 def test_the_rates_of_the_agent_at_hand_are_named(tmp_path):
-    agent = CalQL.create(jax.random.key(0), 3, 1, CalQLConfig(policy_hidden=(2,), critic_hidden=(2,)))
+    agent = CalQL.create(jax.random.key(0), 3, 1, CalQLConfig(actor_hidden_dims=(2,), critic_hidden_dims=(2,)))
 
     def chunks():
         yield Progress(20, agent, {}, {})
@@ -120,9 +123,9 @@ def test_the_rates_of_the_agent_at_hand_are_named(tmp_path):
 
     kept = keeping_last_good(chunks(), tmp_path / LAST_GOOD, agent.config)
     assert next(kept).step == 20
-    with pytest.raises(NotFiniteError, match=r"try a lower settings\.policy_rate or settings\.critic_rate, or"):
+    with pytest.raises(NotFiniteError, match=r"try a lower settings\.actor_lr or settings\.critic_lr, or"):
         next(kept)
-    assert load(tmp_path / LAST_GOOD, agent.config).obs_dim == 3
+    assert load(tmp_path / LAST_GOOD, CalQL, agent.config).obs_dim == 3
 
 
 def test_a_sweep_records_the_same_sentence(place):

@@ -103,9 +103,9 @@ def test_an_agent_and_a_strategy_of_ones_own_are_swept_stopped_resumed_and_repor
         [str(place / "data.npz")],
         ["own_of_pool:AWAC"],
         ["naive", "own_of_pool:NewestFirst"],
-        leaves={"replay.half_life": [100.0], "settings.largest_weight": [20.0]},
+        leaves={"replay.half_life": [100.0], "settings.max_weight": [20.0]},
         env="Pendulum-v1",
-        overrides=overrides | {"schedule.online": 400, "settings.hidden": (8, 8)},
+        overrides=overrides | {"schedule.online": 400, "settings.hidden_dims": (8, 8)},
     )
     assert [cell.folder.split("/", 1)[1] for cell in cells] == [
         "own_of_pool-AWAC/naive/seed-0",
@@ -121,7 +121,7 @@ def test_an_agent_and_a_strategy_of_ones_own_are_swept_stopped_resumed_and_repor
     assert {*outcome.done, *outcome.skipped} == {cell.folder for cell in cells}
     assert make_report(out, out=place / "own-report").text.count("Newest") >= 1
     held = RunFolder(out / cells[1].folder).description().config
-    assert (held["replay.half_life"], held["settings.largest_weight"]) == (100.0, 20.0)
+    assert (held["replay.half_life"], held["settings.max_weight"]) == (100.0, 20.0)
 
 
 def test_what_fails_by_its_data_is_listed_at_once(place):

@@ -46,7 +46,7 @@ def test_the_folder_of_a_run(finished):
     assert {"DONE", "config.json", "metrics.csv", "eval.csv", "checkpoint", "curve.png", "result.json"} <= names
     described = json.loads((folder / "config.json").read_text())
     assert described["config"]["replay.temperature"] == 0.5
-    assert described["config"]["settings.hidden"] == [8, 8]
+    assert described["config"]["settings.hidden_dims"] == [8, 8]
     assert described["versions"]["mujoco"]
     assert len(described["data"]["sha256"]) == 64
     assert str(Path.home()) not in json.dumps(described["versions"])
@@ -212,13 +212,13 @@ def test_every_leaf_can_be_set_from_text():
         "replay.temperature": "2",
         "replay.clip": "(-9.0, 7.0)",
         "replay.level": "transition",
-        "settings.hidden": "[32, 32]",
+        "settings.hidden_dims": "[32, 32]",
     }
     config = configure(strategy="arb", overrides=overrides)
     assert config.schedule.online == 500
     assert config.replay.temperature == 2.0
     assert config.replay.clip == (-9.0, 7.0)
-    assert config.settings.hidden == (32, 32)
+    assert config.settings.hidden_dims == (32, 32)
     assert type(config.replay.temperature) is float
     assert configure(overrides={"replay.temperature": "auto"}).replay.temperature == "auto"
     assert configure(strategy="arb_auto").replay.temperature == "auto"

@@ -70,10 +70,14 @@ def test_actions_that_fit():
         ("replay.offline_share", 1.5, "replay.offline_share must be from 0 to 1"),
         ("settings.discount", 1.0, "settings.discount must be from 0 to below 1"),
         ("settings.expectile", 1, "settings.expectile must be between 0 and 1"),
-        ("settings.target_rate", 0, "settings.target_rate must be greater than 0 and at most 1"),
-        ("settings.hidden", "0,5", r"settings.hidden must be the units of each hidden layer, at least 1, not \(0, 5\)"),
-        ("settings.hidden", (), "settings.hidden must be the units of each hidden layer, at least 1"),
-        ("settings.hidden", "128", "settings.hidden must be int values, a comma after each, not 128"),
+        ("settings.tau", 0, "settings.tau must be greater than 0 and at most 1"),
+        (
+            "settings.hidden_dims",
+            "0,5",
+            r"must be the units of each hidden layer, at least 1, not \(0, 5\)",
+        ),
+        ("settings.hidden_dims", (), "settings.hidden_dims must be the units of each hidden layer, at least 1"),
+        ("settings.hidden_dims", "128", "settings.hidden_dims must be int values, a comma after each, not 128"),
         ("replay.clip", "7", "replay.clip must be float values, 2 of them with a comma between, not 7"),
     ],
 )

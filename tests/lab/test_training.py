@@ -446,7 +446,7 @@ def test_the_command_repeats_a_serious_fault_and_says_which_policy_is_best(place
     columns |= {"terminals": columns["timeouts"], "timeouts": np.zeros_like(columns["timeouts"])}
     np.savez(place / "at-the-limit.npz", **columns)
     leaves = {leaf: value for leaf, value in (tiny.SMALL | SHORT).items() if leaf != "replay.keep"}
-    leaves["settings.hidden"] = "(8,8)"
+    leaves["settings.hidden_dims"] = "(8,8)"
     out, task = place / "told", str(place / "at-the-limit.npz")
     arguments = ["run", "--task", task, "--env", "arb-tests/success-v0", "-o", str(out)]
     assert main([*arguments, *(f"{leaf}={value}" for leaf, value in leaves.items())]) == 0

@@ -30,10 +30,10 @@ SMALL = {
     "replay.keep": 300,
 }
 NETWORKS = {
-    "iql": {"settings.hidden": (8, 8)},
-    "pex": {"settings.hidden": (8, 8)},
-    "famo2o": {"settings.hidden": (8, 8)},
-    "calql": {"settings.policy_hidden": (8,), "settings.critic_hidden": (8,), "settings.samples": 2},
+    "iql": {"settings.hidden_dims": (8, 8)},
+    "pex": {"settings.hidden_dims": (8, 8)},
+    "famo2o": {"settings.hidden_dims": (8, 8)},
+    "calql": {"settings.actor_hidden_dims": (8,), "settings.critic_hidden_dims": (8,), "settings.cql_n_actions": 2},
 }
 
 

@@ -17,8 +17,10 @@ from arb import DataError
 from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, SACConfig
 from arb.envs.rollout import ActionMap
 from arb.lab.preprocessing import Shaping
-from arb.lab.runfolder import POLICIES, RunFolder
-from arb.policies import export_policy, load_policy
+from arb.lab.runfolder import RunFolder
+from arb.policies import load_policy
+from arb.policies.export import POLICIES
+from arb.policies.export import export_policy as export_to_file
 
 OBS, ACTION = 5, 3
 BOX = gymnasium.spaces.Box(np.array([-2.0, 0.0, -1.0], np.float32), np.array([2.0, 3.0, 5.0], np.float32))
@@ -28,12 +30,12 @@ RAW = np.random.default_rng(7).normal(1.0, 3.0, (40, OBS))
 
 SMALL = (8, 8)
 AGENTS = {
-    "iql": (IQL, IQLConfig(hidden=SMALL)),
-    "discrete": (IQL, IQLConfig(hidden=SMALL, actions="discrete")),
-    "calql": (CalQL, CalQLConfig(policy_hidden=SMALL, critic_hidden=SMALL)),
-    "pex": (PEX, PEXConfig(hidden=SMALL, greed=0.5)),
-    "famo2o": (FamO2O, FamO2OConfig(hidden=SMALL)),
-    "sac": (SAC, SACConfig(hidden=SMALL)),
+    "iql": (IQL, IQLConfig(hidden_dims=SMALL)),
+    "discrete": (IQL, IQLConfig(hidden_dims=SMALL, actions="discrete")),
+    "calql": (CalQL, CalQLConfig(actor_hidden_dims=SMALL, critic_hidden_dims=SMALL)),
+    "pex": (PEX, PEXConfig(hidden_dims=SMALL, epsilon=0.5)),
+    "famo2o": (FamO2O, FamO2OConfig(hidden_dims=SMALL)),
+    "sac": (SAC, SACConfig(hidden_dims=SMALL)),
 }
 
 
@@ -43,6 +45,10 @@ def actor_of(name: str) -> Any:
     shapes = jax.eval_shape(lambda: kind.create(jax.random.key(0), OBS, ACTION, config).begin_online())
     rng = np.random.default_rng(3)
     return jax.tree.map(lambda leaf: rng.normal(0.0, 0.6, leaf.shape).astype(np.float32), shapes.actor)
+
+
+def export_policy(actor: Any, shaping: Any, actions: Any, folder: Path, which: Any = "last") -> Path:
+    return export_to_file(RunFolder(folder).policy(which), actor, shaping, actions)
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +74,24 @@ def test_the_same_action_as_the_agents(actors, name, shaping, tmp_path):
         policy(RAW, ours), actions.to_env(np.asarray(actor.mode(shaping.observations(RAW), theirs)))
     )
     assert ours.bit_generator.state == theirs.bit_generator.state
+
+
+@pytest.mark.parametrize("likelihood", ["standard", "density"])
+@pytest.mark.parametrize("name", AGENTS)
+def test_scores_are_the_same_in_numpy_and_jax(actors, name, likelihood):
+    rng = np.random.default_rng(2)
+    obs = rng.standard_normal((20, OBS), dtype=np.float32)
+    action = rng.integers(0, ACTION, 20) if name == "discrete" else rng.uniform(-0.9, 0.9, (20, ACTION)).astype("f4")
+    host = actors[name].score(obs, action, likelihood)
+    assert isinstance(host, np.ndarray)
+    compiled = jax.tree.map(jax.numpy.asarray, actors[name]).score(obs, action, likelihood)
+    np.testing.assert_allclose(host, compiled, rtol=1e-4, atol=1e-4)
+
+
+def test_a_number_that_is_no_action_has_no_probability(actors):
+    for policy in (actors["discrete"], jax.tree.map(jax.numpy.asarray, actors["discrete"])):
+        known = np.isfinite(policy.log_prob(np.zeros((4, OBS), np.float32), np.array([-1, 0, ACTION - 1, ACTION])))
+        assert known.tolist() == [False, True, True, False]
 
 
 def test_actions_fill_the_range_of_the_environment(actors, tmp_path):
@@ -130,7 +154,7 @@ def test_pretrained_best_and_last_policies_lie_side_by_side(actors, tmp_path):
     actions = [load_policy(place, which)(RAW) for which in POLICIES for place in (tmp_path, tmp_path / "policy")]
     assert len({action.tobytes() for action in actions}) == 3
     RunFolder(tmp_path).policy("best").unlink()
-    assert "has no best policy" in refused(tmp_path, "best")
+    assert "holds no best policy" in refused(tmp_path, "best")
     assert "no policy 'worst' in a run: choose last, best, pretrained" in refused(tmp_path, "worst")
 
 
@@ -155,10 +179,8 @@ def refused(place: Path, which: Any = "last") -> str:
 
 
 def test_bad_folders_are_refused_in_one_line(actors, tmp_path):
-    assert "no such folder" in refused(tmp_path / "nowhere")
-    assert "holds no policy" in refused(tmp_path)
-    (tmp_path / "config.json").write_text("{}")
-    assert "not finished" in refused(tmp_path)
+    assert "no such file or folder" in refused(tmp_path / "nowhere")
+    assert "holds no last policy: give the folder of a finished run" in refused(tmp_path)
     path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
     whole = path.read_bytes()
     for broken in (b"", b"text", whole[: len(whole) // 2], whole.replace(b"Gaussian", b"naissuaG")):
@@ -203,7 +225,7 @@ def test_a_file_that_names_other_kinds_or_sizes_is_refused(actors, tmp_path):
     path = export_policy(actors["famo2o"], SHAPING, actions_of("famo2o"), tmp_path)
     with np.load(path) as file:
         about = json.loads(file["about"].tobytes())
-    assert about["actor"]["kind"] == "Family"  # as earlier files have it
+    assert about["actor"]["kind"] == "PolicyFamily"
     whole = path.read_bytes()
     for change in (
         {"actor": {"kind": "os.system"}},

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("jax")
 
+from arb.agents import SAC, on_host
 from arb.agents import load as load_agent
-from arb.agents import on_host
 from arb.cli import main
 from arb.data import audit
 from arb.envs.rollout import Step
@@ -35,7 +35,7 @@ def test_steps_become_a_dataset() -> None:
 def test_a_kept_policy_acts_as_the_agent_does(tmp_path: Path) -> None:
     """Also in its deviation: two learned scalars of the agent are folded into the last layer of the file."""
     run = train(plan(400), tmp_path)
-    agent = load_agent(tmp_path / "agent-00000400.safetensors")
+    agent = load_agent(tmp_path / "agent-00000400.safetensors", SAC)
     assert float(agent.actor.multiplier) != 1.0
     obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     kept, story = run.policy("100")

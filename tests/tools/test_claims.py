@@ -137,7 +137,7 @@ def test_campaigns_are_put_together_but_never_paired_with_one_another():
     "other",
     [
         {"leaves": {"schedule.online": 40_000}},
-        {"leaves": {"settings.temperature": 10.0}},
+        {"leaves": {"settings.beta": 10.0}},
         {"data": {"rows": 1000, "sha256": "1f"}},
     ],
     ids=["budget", "agent", "recording"],

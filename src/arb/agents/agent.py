@@ -1,29 +1,40 @@
 """What an agent is: a value that is updated, acts, and scores actions.
 
 An agent is a frozen dataclass registered with JAX (`pytree`): it goes into compiled functions, gradients and loops, and
-comes out. Reading a field or calling a method of one costs what it costs in any Python class, which matters when a
-policy acts one observation at a time.
+comes out. The networks and policies of `arb.policies` are registered here.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol, Self, TypeVar, dataclass_transform
+from typing import Any, Self, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from arb.policies.networks import constant
+from arb.policies.actors import Balance, Categorical, Gaussian, PEXPolicy, PolicyFamily, TanhGaussian
+from arb.policies.networks import MLP, Ensemble, constant
 from arb.replay.scores import Likelihood
 
-__all__ = ["Agent", "Draws", "Metrics", "Transitions", "constant", "pytree"]
-
 Class = TypeVar("Class")
+Transitions = Any
+"""An `arb.Batch` whose arrays are NumPy's or JAX's; observations are one array."""
 Metrics = dict[str, Array]
 """Scalars of one update. Names of losses end in `_loss`, and those are watched for values that are not finite."""
 
 
 # Values --------------------------------------------------------------------------------------------------------------
+def _register(cls: Any) -> None:
+    names: dict[bool, list[str]] = {True: [], False: []}
+    for f in fields(cls):
+        names["constant" in f.metadata].append(f.name)
+    jax.tree_util.register_dataclass(cls, data_fields=names[False], meta_fields=names[True])
+
+
+for _kind in (MLP, Ensemble, Gaussian, TanhGaussian, Categorical, PEXPolicy, Balance, PolicyFamily):
+    _register(_kind)
+
+
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(constant,))
 def pytree(cls: type[Class]) -> type[Class]:
     """Make a class of annotated fields a value: arrays, trees of arrays or other values, and `constant`s.
@@ -37,32 +48,12 @@ def pytree(cls: type[Class]) -> type[Class]:
     ([2.0, 2.0], 'line')
     """
     made = dataclass(frozen=True, eq=False)(cls)  # equality of arrays is not one truth, so it is that of objects
-    names: dict[bool, list[str]] = {True: [], False: []}
-    for f in fields(made):  # type: ignore[arg-type]
-        names["constant" in f.metadata].append(f.name)
-    jax.tree_util.register_dataclass(made, data_fields=names[False], meta_fields=names[True])
+    _register(made)
     return made
 
 
-class Transitions(Protocol):
-    """An `arb.Batch` whose arrays are NumPy's or JAX's; observations are one array."""
-
-    @property
-    def obs(self) -> Any: ...
-    @property
-    def action(self) -> Any: ...
-    @property
-    def reward(self) -> Any: ...
-    @property
-    def next_obs(self) -> Any: ...
-    @property
-    def mask(self) -> Any: ...
-    @property
-    def return_to_go(self) -> Any: ...
-
-
-class Draws:
-    """A JAX key with the methods of `numpy.random.Generator` that policies use; every call takes a fresh part of it."""
+class KeySequence:
+    """A JAX key with the methods of `numpy.random.Generator` that policies use; every call uses a new subkey."""
 
     def __init__(self, key: Array) -> None:
         self._key = key
@@ -73,14 +64,10 @@ class Draws:
         return key
 
     def standard_normal(self, size: Any = (), dtype: Any = jnp.float32) -> Array:
-        """Standard normal numbers."""
-        drawn: Array = jax.random.normal(self._next(), size, dtype)
-        return drawn
+        return jax.random.normal(self._next(), size, dtype)
 
     def random(self, size: Any = (), dtype: Any = jnp.float32) -> Array:
-        """Uniform numbers in [0, 1)."""
-        drawn: Array = jax.random.uniform(self._next(), size, dtype)
-        return drawn
+        return jax.random.uniform(self._next(), size, dtype)
 
 
 # Agents --------------------------------------------------------------------------------------------------------------
@@ -103,7 +90,7 @@ class Agent(ABC):
 
     @property
     def actor(self) -> Any:
-        """The networks that choose actions, with `act(obs, chance)` and `mode(obs, chance=None)`."""
+        """The networks that choose actions, with `act(obs, rng)` and `mode(obs, rng=None)`."""
         return self.policy  # type: ignore[attr-defined]
 
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
@@ -112,15 +99,15 @@ class Agent(ABC):
         return scored
 
     def begin_online(self) -> Self:
-        """The agent at the offline-to-online switch; it may share arrays with this one (see `fork`)."""
+        """The agent at the offline-to-online switch; it may share arrays with this one (see `clone`)."""
         return replace(self, online=True)  # type: ignore[type-var]
 
     def act(self, obs: Array, key: Array) -> Array:
         """An exploring action."""
-        action: Array = self.actor.act(obs, Draws(key))
+        action: Array = self.actor.act(obs, KeySequence(key))
         return action
 
     def mode(self, obs: Array, key: Array | None = None) -> Array:
         """The action for evaluation; only a policy that is stochastic in evaluation (PEX) uses the key."""
-        action: Array = self.actor.mode(obs, None if key is None else Draws(key))
+        action: Array = self.actor.mode(obs, None if key is None else KeySequence(key))
         return action

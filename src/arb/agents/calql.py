@@ -1,8 +1,8 @@
 """Cal-QL (Nakamoto et al. 2023): conservative Q-learning that never pushes Q below the return the data has shown.
 
-SAC without entropy in the backup, plus a term that lowers Q at a fan of sampled actions (30 per state) and raises it at
-the data's. Calibration replaces Q of the policy's actions by max(Q, return-to-go); an open episode has return −inf,
-which is no bound. Every detail and its source: docs/algorithms/calql.md.
+SAC without entropy in the backup, plus a term that lowers Q at sampled actions (30 per state) and raises it at the
+data's. Calibration replaces Q of the policy's actions by max(Q, return-to-go); an open episode has return −inf, which
+is no bound. Every detail and its source: docs/algorithms/calql.md.
 """
 
 import math
@@ -13,24 +13,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from arb.agents.agent import Agent, Draws, Metrics, Transitions, constant, pytree
+from arb.agents import nn
+from arb.agents.agent import Agent, KeySequence, Metrics, Transitions, constant, pytree
 from arb.agents.iql import td_target
-from arb.agents.nets import (
-    AdamState,
-    Precision,
-    Twin,
-    adam,
-    copied,
-    descend,
-    follow,
-    guarded,
-    move,
-    orthogonal,
-    with_precision,
-)
-from arb.agents.policies import TanhGaussian
-from arb.agents.sac import improve, tune
-from arb.errors import DataError, check_choices
+from arb.agents.sac import update_actor, update_alpha
+from arb.errors import DataError
+from arb.policies.actors import TanhGaussian
+from arb.policies.networks import Ensemble
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -38,52 +27,47 @@ from arb.errors import DataError, check_choices
 class CalQLConfig:
     """The defaults are the locomotion values of the paper and its release; `arb.lab.algorithms` holds AntMaze's."""
 
-    policy_hidden: tuple[int, ...] = (256, 256, 256)
+    actor_hidden_dims: tuple[int, ...] = (256, 256, 256)
     """Units of each hidden layer of the policy."""
-    critic_hidden: tuple[int, ...] = (256, 256, 256)
+    critic_hidden_dims: tuple[int, ...] = (256, 256, 256)
     """Units of each hidden layer of the critics."""
     discount: float = 0.99
-    """γ: what a reward one step later is worth."""
-    target_rate: float = 0.005
-    """Share of the way that the target critics move towards the critics at each update."""
-    policy_rate: float = 3e-5
+    """γ, the discount factor."""
+    tau: float = 0.005
+    """Rate of the target critics' soft update."""
+    actor_lr: float = 3e-5
     """Learning rate of the policy and of its temperature."""
-    critic_rate: float = 3e-4
+    critic_lr: float = 3e-4
     """Learning rate of the critics and of the Lagrange multiplier."""
-    conservatism: float = 10.0
+    cql_alpha: float = 10.0
     """Weight of the conservative term."""
-    samples: int = 10
+    cql_n_actions: int = 10
     """Sampled actions per state and source: uniform, policy at s, policy at s'."""
     calibrate: bool = True
     """Never push Q below the return that the data has shown, while pre-training."""
     calibrate_online: bool = True
     """The same while fine-tuning."""
-    lagrange: bool = False
-    """Tune a multiplier so that the conservative gap stays at `target_gap`."""
-    target_gap: float = 0.8
-    """The conservative gap that the multiplier holds; not used without `lagrange`."""
-    max_backup: bool = False
-    """Bootstrap from the best of `samples` next actions instead of from one."""
-    lowest_gap: float | None = None
+    cql_lagrange: bool = False
+    """Tune a multiplier so that the conservative gap stays at `cql_target_action_gap`."""
+    cql_target_action_gap: float = 0.8
+    """The conservative gap that the multiplier holds; not used without `cql_lagrange`."""
+    cql_max_target_backup: bool = False
+    """Bootstrap from the best of `cql_n_actions` next actions instead of from one."""
+    cql_clip_diff_min: float | None = None
     """Lower clip of the gap of each state."""
     chunk: int = 16
-    """States whose fan is processed at once: 16 states x 31 actions x 256 units stay in the cache of one core."""
-    precision: Precision = "float32"
-    """Of the matrix products between hidden layers: float32, or bfloat16 summed in float32."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
+    """States processed at once: 16 states x 31 actions x 256 units stay in the cache of one core."""
 
 
 # Losses --------------------------------------------------------------------------------------------------------------
 def calibrated(q: Array, return_to_go: Array) -> Array:
-    """Q of a fan (B, n), not below the return of its state (B,)."""
+    """Q of sampled actions (B, n), not below the return of its state (B,)."""
     return jnp.maximum(q, return_to_go[:, None])
 
 
-def conservative_gap(q_fan: Array, log_prob: Array, q_data: Array, lowest: float | None = None) -> Array:
-    """Soft maximum of Q over the fan, actions weighted by how rarely they are drawn, minus Q of the data: (B,)."""
-    gap = jax.nn.logsumexp(q_fan - log_prob, axis=-1) - q_data
+def conservative_gap(q_sampled: Array, log_prob: Array, q_data: Array, lowest: float | None = None) -> Array:
+    """Soft maximum of Q over the sampled actions, weighted by their inverse density, minus Q of the data: (B,)."""
+    gap = jax.nn.logsumexp(q_sampled - log_prob, axis=-1) - q_data
     return gap if lowest is None else jnp.maximum(gap, lowest)
 
 
@@ -92,9 +76,9 @@ def multiplier(log_multiplier: Array) -> Array:
     return jnp.clip(jnp.exp(log_multiplier), 0.0, 1e6)
 
 
-# Critic loss over the fan --------------------------------------------------------------------------------------------
-class Fan(NamedTuple):
-    """Sampled actions; all but `target` are evaluated at the batch's own state, wherever they were drawn."""
+# Critic loss over sampled actions -----------------------------------------------------------------------------------
+class SampledActions(NamedTuple):
+    """Sampled actions; all but `target` are evaluated at the batch's own state, wherever they were sampled."""
 
     uniform: Array
     """(B, n, d) in [−1, 1]."""
@@ -106,13 +90,13 @@ class Fan(NamedTuple):
     """(B, n, d) with max backup, else (B, 1, d): actions at the next state for the bootstrap."""
 
 
-def draw_fan(policy: TanhGaussian, batch: Transitions, chance: Draws, config: CalQLConfig) -> Fan:
-    """A fresh fan, detached from the policy."""
-    current, current_log_prob = policy.draw(batch.obs, chance, config.samples)
-    following, next_log_prob = policy.draw(batch.next_obs, chance, config.samples)
-    target, _ = policy.draw(batch.next_obs, chance, config.samples if config.max_backup else 1)
-    uniform = 2.0 * chance.random(current.shape) - 1.0
-    return jax.lax.stop_gradient(Fan(uniform, current, current_log_prob, following, next_log_prob, target))
+def sample_actions(policy: TanhGaussian, batch: Transitions, rng: KeySequence, config: CalQLConfig) -> SampledActions:
+    """New actions, detached from the policy."""
+    current, current_log_prob = policy.sample(batch.obs, rng, config.cql_n_actions)
+    following, next_log_prob = policy.sample(batch.next_obs, rng, config.cql_n_actions)
+    target, _ = policy.sample(batch.next_obs, rng, config.cql_n_actions if config.cql_max_target_backup else 1)
+    uniform = 2.0 * rng.random(current.shape) - 1.0
+    return jax.lax.stop_gradient(SampledActions(uniform, current, current_log_prob, following, next_log_prob, target))
 
 
 def error_and_gap(
@@ -122,32 +106,32 @@ def error_and_gap(
 
     `q` is (B, 3n + 1): uniform actions, the policy's at s', the policy's at s, the data's; `log_prob` (B, 3n) likewise.
     """
-    uniform, policy, data = q[:, : config.samples], q[:, config.samples : -1], q[:, -1]
+    uniform, policy, data = q[:, : config.cql_n_actions], q[:, config.cql_n_actions : -1], q[:, -1]
     if calibrate:
         policy = calibrated(policy, return_to_go)
-    gap = conservative_gap(jnp.concatenate([uniform, policy], axis=1), log_prob, data, config.lowest_gap)
+    gap = conservative_gap(jnp.concatenate([uniform, policy], axis=1), log_prob, data, config.cql_clip_diff_min)
     return jnp.mean((data - y) ** 2), jnp.mean(gap)
 
 
 def critic_terms(
-    q: Twin, target: Twin, batch: Transitions, fan: Fan, config: CalQLConfig, calibrate: bool
+    q: Ensemble, target: Ensemble, batch: Transitions, sampled: SampledActions, config: CalQLConfig, calibrate: bool
 ) -> tuple[Array, Array]:
     """`error_and_gap` of both critics: two arrays of shape (2,)."""
     obs, next_obs = batch.obs[:, None], batch.next_obs[:, None]
-    next_value = target.least(next_obs, fan.target).max(axis=-1)
+    next_value = target.min_q(next_obs, sampled.target).max(axis=-1)
     y = td_target(batch.reward, config.discount * batch.mask, next_value)
-    uniform_log_prob = jnp.full(fan.uniform.shape[:2], batch.action.shape[-1] * math.log(0.5))
-    log_prob = jnp.concatenate([uniform_log_prob, fan.next_log_prob, fan.current_log_prob], axis=1)
-    actions = jnp.concatenate([fan.uniform, fan.next, fan.current, batch.action[:, None]], axis=1)
+    uniform_log_prob = jnp.full(sampled.uniform.shape[:2], batch.action.shape[-1] * math.log(0.5))
+    log_prob = jnp.concatenate([uniform_log_prob, sampled.next_log_prob, sampled.current_log_prob], axis=1)
+    actions = jnp.concatenate([sampled.uniform, sampled.next, sampled.current, batch.action[:, None]], axis=1)
     terms = [error_and_gap(v, y, log_prob, batch.return_to_go, config, calibrate) for v in q(obs, actions)]
     return jnp.stack([error for error, _ in terms]), jnp.stack([gap for _, gap in terms])
 
 
 def conservative_terms(gaps: Array, log_multiplier: Array, config: CalQLConfig) -> Array:
     """What each critic's gap adds to its loss."""
-    if config.lagrange:
-        return multiplier(log_multiplier) * config.conservatism * (gaps - config.target_gap)
-    return config.conservatism * gaps
+    if config.cql_lagrange:
+        return multiplier(log_multiplier) * config.cql_alpha * (gaps - config.cql_target_action_gap)
+    return config.cql_alpha * gaps
 
 
 def multiplier_loss(gaps: Array, log_multiplier: Array, config: CalQLConfig) -> Array:
@@ -156,8 +140,14 @@ def multiplier_loss(gaps: Array, log_multiplier: Array, config: CalQLConfig) -> 
 
 
 def critic_gradient(
-    q: Twin, target: Twin, batch: Transitions, fan: Fan, log_multiplier: Array, config: CalQLConfig, calibrate: bool
-) -> tuple[Array, Array, Twin]:
+    q: Ensemble,
+    target: Ensemble,
+    batch: Transitions,
+    sampled: SampledActions,
+    log_multiplier: Array,
+    config: CalQLConfig,
+    calibrate: bool,
+) -> tuple[Array, Array, Ensemble]:
     """Loss, gaps (2,) and gradient of the critics, summed over chunks of states that fit the cache.
 
     The loss is a mean over states, so the mean over equal chunks is the same number. The chunks are the largest equal
@@ -166,18 +156,20 @@ def critic_gradient(
     size = len(batch.reward)
     count = next(c for c in range(-(-size // config.chunk), size + 1) if size % c == 0)
 
-    def loss(net: Twin, part: tuple[Transitions, Fan]) -> tuple[Array, Array]:
+    def loss(net: Ensemble, part: tuple[Transitions, SampledActions]) -> tuple[Array, Array]:
         errors, gaps = critic_terms(net, target, *part, config, calibrate)
         return jnp.sum(errors) + jnp.sum(conservative_terms(gaps, log_multiplier, config)), gaps
 
-    def add(total: tuple[Array, Array, Twin], part: tuple[Transitions, Fan]) -> tuple[tuple[Array, Array, Twin], None]:
+    def add(
+        total: tuple[Array, Array, Ensemble], part: tuple[Transitions, SampledActions]
+    ) -> tuple[tuple[Array, Array, Ensemble], None]:
         (value, gaps), gradient = jax.value_and_grad(loss, has_aux=True)(q, part)
         return jax.tree.map(lambda t, x: t + x / count, total, (value, gaps, gradient)), None
 
     zero = (jnp.zeros(()), jnp.zeros(2), jax.tree.map(jnp.zeros_like, q))
-    parts = jax.tree.map(lambda x: x.reshape(count, size // count, *x.shape[1:]), (batch, fan))
-    total, _ = jax.lax.scan(add, zero, parts)
-    return total
+    parts = jax.tree.map(lambda x: x.reshape(count, size // count, *x.shape[1:]), (batch, sampled))
+    (value, gaps, gradient), _ = jax.lax.scan(add, zero, parts)
+    return value, gaps, gradient
 
 
 # Agent ---------------------------------------------------------------------------------------------------------------
@@ -185,15 +177,15 @@ def critic_gradient(
 class CalQL(Agent):
     """A Cal-QL agent, as a value."""
 
-    q: Twin
-    target: Twin
+    q: Ensemble
+    target: Ensemble
     policy: TanhGaussian
     log_alpha: Array
     log_multiplier: Array
-    q_adam: AdamState
-    policy_adam: AdamState
-    alpha_adam: AdamState
-    multiplier_adam: AdamState
+    q_adam: nn.AdamState
+    policy_adam: nn.AdamState
+    alpha_adam: nn.AdamState
+    multiplier_adam: nn.AdamState
     obs_dim: int = constant()
     action_dim: int = constant()
     config: CalQLConfig = constant()
@@ -206,51 +198,36 @@ class CalQL(Agent):
         if config.chunk < 1:
             raise DataError(f"Cal-QL's chunk is {config.chunk}; it is a number of states, at least 1")
         k_q, k_policy = jax.random.split(key)
-        q = Twin.create(k_q, (obs_dim + action_dim, *config.critic_hidden, 1), orthogonal)
-        policy = TanhGaussian.create(k_policy, (obs_dim, *config.policy_hidden, action_dim))
+        q = nn.create_critics(k_q, (obs_dim + action_dim, *config.critic_hidden_dims, 1), nn.orthogonal)
+        policy = nn.create_tanh_gaussian(k_policy, (obs_dim, *config.actor_hidden_dims, action_dim))
         log_alpha, log_multiplier = jnp.zeros(()), jnp.ones(())
-        states = (adam(q), adam(policy), adam(log_alpha), adam(log_multiplier))
-        agent = cls(q, copied(q), policy, log_alpha, log_multiplier, *states, obs_dim, action_dim, config)
-        return with_precision(agent, config.precision)
+        states = (nn.adam(q), nn.adam(policy), nn.adam(log_alpha), nn.adam(log_multiplier))
+        return cls(q, nn.tree_copy(q), policy, log_alpha, log_multiplier, *states, obs_dim, action_dim, config)
 
     def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
         """One update: every loss is taken at the networks as they were before it."""
         config = self.config
-        k_policy, k_fan = jax.random.split(key)
-        fan = draw_fan(self.policy, batch, Draws(k_fan), config)
+        k_policy, k_actions = jax.random.split(key)
+        sampled = sample_actions(self.policy, batch, KeySequence(k_actions), config)
         calibrate = config.calibrate_online if self.online else config.calibrate
         q_loss, gaps, gradient = critic_gradient(
-            self.q, self.target, batch, fan, self.log_multiplier, config, calibrate
+            self.q, self.target, batch, sampled, self.log_multiplier, config, calibrate
         )
+        policy, policy_adam, p_loss, log_prob = update_actor(
+            self.policy, self.policy_adam, self.q, self.log_alpha, batch.obs, k_policy, config.actor_lr
+        )
+        log_alpha, alpha_adam = update_alpha(
+            self.log_alpha, self.alpha_adam, log_prob, -float(self.action_dim), config.actor_lr
+        )
+        q, q_adam = nn.adam_step(self.q, gradient, self.q_adam, config.critic_lr)
+        agent = replace(self, q=q, target=nn.soft_update(self.target, q, config.tau), q_adam=q_adam)
+        agent = replace(agent, policy=policy, policy_adam=policy_adam, log_alpha=log_alpha, alpha_adam=alpha_adam)
+        if config.cql_lagrange:
 
-        policy, policy_adam, p_loss, log_prob = improve(
-            self.policy, self.policy_adam, self.q, self.log_alpha, batch.obs, k_policy, config.policy_rate
-        )
-        log_alpha, alpha_adam = tune(
-            self.log_alpha, self.alpha_adam, log_prob, -float(self.action_dim), config.policy_rate
-        )
-        q, q_adam = move(self.q, gradient, self.q_adam, config.critic_rate)
-        agent = replace(
-            self,
-            q=q,
-            target=follow(self.target, q, config.target_rate),
-            policy=policy,
-            log_alpha=log_alpha,
-            q_adam=q_adam,
-            policy_adam=policy_adam,
-            alpha_adam=alpha_adam,
-        )
-        if config.lagrange:
-
-            def tighten(log_multiplier: Array) -> tuple[Array, None]:
+            def loss(log_multiplier: Array) -> tuple[Array, None]:
                 return multiplier_loss(gaps, log_multiplier, config), None
 
-            log_m, adam_m, _, _ = descend(tighten, self.log_multiplier, self.multiplier_adam, config.critic_rate)
+            log_m, adam_m, _, _ = nn.apply_gradients(loss, self.log_multiplier, self.multiplier_adam, config.critic_lr)
             agent = replace(agent, log_multiplier=log_m, multiplier_adam=adam_m)
-        return agent, {
-            "critic_loss": guarded(q_loss, gradient),
-            "policy_loss": p_loss,
-            "gap": gaps.mean(),
-            "alpha": jnp.exp(self.log_alpha),
-            "entropy": -log_prob.mean(),
-        }
+        metrics = {"critic_loss": nn.nan_unless_finite(q_loss, gradient), "policy_loss": p_loss, "gap": gaps.mean()}
+        return agent, metrics | {"alpha": jnp.exp(self.log_alpha), "entropy": -log_prob.mean()}

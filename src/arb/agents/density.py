@@ -16,10 +16,11 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from arb.agents import nn
 from arb.agents.agent import Transitions, constant, pytree
 from arb.agents.learn import NotFiniteError
-from arb.agents.nets import MLP, AdamState, adam, descend, named_arrays, with_arrays
 from arb.errors import DataError
+from arb.policies.networks import MLP
 from arb.replay.index import Ints, Ledger, State
 from arb.replay.samplers import Mixed, Sampler
 from arb.replay.sumtree import SumTree
@@ -34,7 +35,7 @@ PRIORITY_RANGE = (0.001, 1000.0)
 class RatioConfig:
     """The authors' values."""
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden_dims: tuple[int, ...] = (256, 256)
     learning_rate: float = 3e-4
     temperature: float = 5.0
     """T: priorities are w^(1/T)."""
@@ -83,7 +84,7 @@ class Ratio:
     """w(s, a) and its optimiser, as a value."""
 
     net: MLP
-    net_adam: AdamState
+    net_adam: nn.AdamState
     config: RatioConfig = constant()
 
     @classmethod
@@ -96,13 +97,12 @@ class Ratio:
                 "first_steps; give a share from 0 to below 1, and at least 1 step"
             )
         k_hidden, k_last = jax.random.split(key)
-        net = MLP.create(k_hidden, (obs_dim + action_dim, *config.hidden, 1), hidden_uniform)
-        last = jax.random.uniform(k_last, (config.hidden[-1], 1), minval=-3e-3, maxval=3e-3)
+        net = nn.create_mlp(k_hidden, (obs_dim + action_dim, *config.hidden_dims, 1), hidden_uniform)
+        last = jax.random.uniform(k_last, (config.hidden_dims[-1], 1), minval=-3e-3, maxval=3e-3)
         net = MLP((*net.weights[:-1], last), (*net.biases[:-1], jnp.ones(1)))
-        return cls(net, adam(net), config)
+        return cls(net, nn.adam(net), config)
 
     def __call__(self, obs: Array, action: Array) -> Array:
-        """The ratio."""
         return density_ratio(self.net, obs, action)
 
     def update(self, drawn: Transitions, offline: Transitions, online: Transitions) -> tuple["Ratio", Array, Array]:
@@ -113,7 +113,7 @@ class Ratio:
             w_offline, w_online = (density_ratio(net, b.obs, b.action) for b in (offline, online))
             return jensen_shannon_bound(w_offline, w_online), None
 
-        net, net_adam, loss, _ = descend(bound, self.net, self.net_adam, self.config.learning_rate)
+        net, net_adam, loss, _ = nn.apply_gradients(bound, self.net, self.net_adam, self.config.learning_rate)
         return Ratio(net, net_adam, self.config), weights, loss
 
 
@@ -146,7 +146,6 @@ class DensityRatio(Sampler):
         return f"DensityRatio({self.ratio.config})"  # without the weights, which move while it learns
 
     def bind(self, ledger: Ledger) -> None:
-        """Make a tree over the ledger's rows."""
         super().bind(ledger)
         self._origins.bind(ledger)
         self._tree = SumTree(ledger.capacity)
@@ -168,7 +167,6 @@ class DensityRatio(Sampler):
         return np.reshape(rows, shape)
 
     def probabilities(self) -> NDArray[np.float64]:
-        """Each row's share of the mass."""
         weights = self._tree.get(np.arange(self.ledger.size))
         return np.asarray(weights / weights.sum())
 
@@ -190,7 +188,6 @@ class DensityRatio(Sampler):
         return self._loss
 
     def used(self, rows: Ints, weights: NDArray[np.floating[Any]]) -> None:
-        """New priorities of rows that were drawn."""
         self._tree.set(rows, weights)
         self._greatest = max(self._greatest, float(np.max(weights)))
 
@@ -199,15 +196,13 @@ class DensityRatio(Sampler):
         return {"ratio_loss": self._loss, "online_priority": self._greatest}
 
     def state(self) -> State:
-        """Priorities, network and optimiser."""
         weights = self._tree.state()[: self.ledger.size]
         own = {"tree": weights, "greatest": np.array(self._greatest), "loss": np.array(self._loss)}
-        return own | {f"ratio{name}": array for name, array in named_arrays(self.ratio).items()}
+        return own | {f"ratio{name}": array for name, array in nn.named_arrays(self.ratio).items()}
 
     def restore(self, state: State) -> None:
-        """Continue as the sampler whose state this is."""
         free = self.ledger.capacity - self.ledger.size
         self._tree.restore(np.append(state["tree"], np.zeros(free)))
         self._greatest, self._loss = float(state["greatest"]), float(state["loss"])
         arrays = {k.removeprefix("ratio"): v for k, v in state.items() if k.startswith("ratio")}
-        self.ratio = with_arrays(self.ratio, arrays)
+        self.ratio = nn.with_arrays(self.ratio, arrays)

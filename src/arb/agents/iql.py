@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from arb.agents import nn
 from arb.agents.agent import Agent, Metrics, Transitions, constant, pytree
-from arb.agents.nets import MLP, AdamState, Precision, Twin, adam, copied, cosine, descend, follow, with_precision
-from arb.agents.policies import Categorical, Gaussian
 from arb.errors import check_choices
+from arb.policies.actors import Categorical, Gaussian
+from arb.policies.networks import MLP, Ensemble
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -23,26 +24,26 @@ from arb.errors import check_choices
 class IQLConfig:
     """The defaults are the paper's locomotion values; `arb.lab.algorithms` holds AntMaze's."""
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden_dims: tuple[int, ...] = (256, 256)
     """Units of each hidden layer, in every network."""
     expectile: float = 0.7
     """τ: 0.5 is the mean over the data's actions, towards 1 their best."""
-    temperature: float = 3.0
+    beta: float = 3.0
     """β of the weight exp(β·advantage)."""
-    largest_weight: float = 100.0
+    max_weight: float = 100.0
     """Upper bound of that weight."""
     discount: float = 0.99
-    """γ: what a reward one step later is worth."""
-    target_rate: float = 0.005
-    """Share of the way that the target critics move towards the critics at each update."""
-    learning_rate: float = 3e-4
-    """Of all networks (Adam)."""
-    policy_decay: int | None = None
+    """γ, the discount factor."""
+    tau: float = 0.005
+    """Rate of the target critics' soft update."""
+    actor_lr: float = 3e-4
+    """Learning rate of the policy."""
+    critic_lr: float = 3e-4
+    """Learning rate of Q and V."""
+    lr_decay_steps: int | None = None
     """Updates in which the policy's learning rate falls to 0 along half a cosine; constant after `begin_online`."""
     actions: Literal["continuous", "discrete"] | None = None
-    """Their kind; None is what a run's environment has, and continuous for an agent made by hand."""
-    precision: Precision = "float32"
-    """Of the matrix products between hidden layers: float32, or bfloat16 summed in float32."""
+    """Kind of actions; None is what a run's environment has, and continuous for an agent made by hand."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -59,17 +60,18 @@ def td_target(reward: Array, discount: Array, next_value: Array) -> Array:
     return reward + discount * next_value
 
 
-def twin_loss(values: tuple[Array, Array], target: Array) -> Array:
-    """Mean of the two mean squared errors."""
-    return 0.5 * (jnp.mean((values[0] - target) ** 2) + jnp.mean((values[1] - target) ** 2))
+def critic_loss(values: tuple[Array, ...], target: Array) -> Array:
+    """Mean over the critics of their mean squared errors."""
+    total: Array = sum(jnp.mean((value - target) ** 2) for value in values)  # type: ignore[assignment]
+    return total / len(values)
 
 
-def advantage_weight(advantage: Array, temperature: float | Array, largest: float) -> Array:
+def advantage_weight(advantage: Array, beta: float | Array, largest: float) -> Array:
     """exp(β·advantage), at most `largest`."""
-    return jnp.minimum(jnp.exp(temperature * advantage), largest)
+    return jnp.minimum(jnp.exp(beta * advantage), largest)
 
 
-def weighted_likelihood_loss(weight: Array, log_prob: Array) -> Array:
+def awr_loss(weight: Array, log_prob: Array) -> Array:
     """Negative weighted log-likelihood."""
     return -jnp.mean(weight * log_prob)
 
@@ -77,51 +79,52 @@ def weighted_likelihood_loss(weight: Array, log_prob: Array) -> Array:
 # Critics -------------------------------------------------------------------------------------------------------------
 @pytree
 class Critics:
-    """V and twin Q with their target and optimisers."""
+    """V and two Q with their target and optimisers."""
 
-    q: Twin
-    target: Twin
+    q: Ensemble
+    target: Ensemble
     value: MLP
-    q_adam: AdamState
-    value_adam: AdamState
+    q_adam: nn.AdamState
+    value_adam: nn.AdamState
 
     @classmethod
-    def create(cls, key: Array, obs_dim: int, action_dim: int, hidden: tuple[int, ...]) -> Self:
+    def create(cls, key: Array, obs_dim: int, action_dim: int, hidden_dims: tuple[int, ...]) -> Self:
         """Fresh critics whose target equals Q."""
         k_q, k_value = jax.random.split(key)
-        q = Twin.create(k_q, (obs_dim + action_dim, *hidden, 1))
-        value = MLP.create(k_value, (obs_dim, *hidden, 1))
-        return cls(q, copied(q), value, adam(q), adam(value))
+        q = nn.create_critics(k_q, (obs_dim + action_dim, *hidden_dims, 1))
+        value = nn.create_mlp(k_value, (obs_dim, *hidden_dims, 1))
+        return cls(q, nn.tree_copy(q), value, nn.adam(q), nn.adam(value))
 
     def advantage(self, obs: Array, action: Array) -> Array:
         """min Q̄(s, a) − V(s)."""
-        gap: Array = self.target.least(obs, action) - self.value.scalar(obs)
+        gap: Array = self.target.min_q(obs, action) - self.value.scalar(obs)
         return gap
 
     def update(self, batch: Transitions, action: Array, config: IQLConfig) -> tuple["Critics", Array, Metrics]:
         """One step of V, Q and the target; the advantage and the next value are those of V before its step."""
-        q_data = self.target.least(batch.obs, action)
+        q_data = self.target.min_q(batch.obs, action)
         next_value = self.value.scalar(batch.next_obs)
 
         def value_loss(value: MLP) -> tuple[Array, Array]:
             gap = q_data - value.scalar(batch.obs)
             return expectile_loss(gap, config.expectile), gap
 
-        def critic_loss(q: Twin) -> tuple[Array, None]:
+        def q_loss(q: Ensemble) -> tuple[Array, None]:
             target = td_target(batch.reward, config.discount * batch.mask, next_value)
-            return twin_loss(q(batch.obs, action), target), None
+            return critic_loss(q(batch.obs, action), target), None
 
-        value, value_adam, v_loss, gap = descend(value_loss, self.value, self.value_adam, config.learning_rate)
-        q, q_adam, q_loss, _ = descend(critic_loss, self.q, self.q_adam, config.learning_rate)
-        critics = Critics(q, follow(self.target, q, config.target_rate), value, q_adam, value_adam)
-        return critics, gap, {"value_loss": v_loss, "critic_loss": q_loss, "q": q_data.mean(), "advantage": gap.mean()}
+        value, value_adam, v_value, gap = nn.apply_gradients(value_loss, self.value, self.value_adam, config.critic_lr)
+        q, q_adam, q_value, _ = nn.apply_gradients(q_loss, self.q, self.q_adam, config.critic_lr)
+        critics = Critics(q, nn.soft_update(self.target, q, config.tau), value, q_adam, value_adam)
+        metrics = {"value_loss": v_value, "critic_loss": q_value, "q": q_data.mean(), "advantage": gap.mean()}
+        return critics, gap, metrics
 
 
-def policy_rate(config: IQLConfig, online: bool, state: AdamState) -> float | Array:
+def actor_lr(config: IQLConfig, online: bool, state: nn.AdamState) -> float | Array:
     """The policy's learning rate at its next step."""
-    if online or config.policy_decay is None:
-        return config.learning_rate
-    return config.learning_rate * cosine(state.count, config.policy_decay)
+    if online or config.lr_decay_steps is None:
+        return config.actor_lr
+    return config.actor_lr * nn.cosine(state.count, config.lr_decay_steps)
 
 
 # Agent ---------------------------------------------------------------------------------------------------------------
@@ -131,7 +134,7 @@ class IQL(Agent):
 
     critics: Critics
     policy: Gaussian | Categorical
-    policy_adam: AdamState
+    policy_adam: nn.AdamState
     obs_dim: int = constant()
     action_dim: int = constant()
     config: IQLConfig = constant()
@@ -142,10 +145,11 @@ class IQL(Agent):
         """A fresh agent; with discrete actions `action_dim` is their number and an action is one of 0, 1, ..."""
         config = config or IQLConfig()
         k_critics, k_policy = jax.random.split(key)
-        kind = Categorical if config.actions == "discrete" else Gaussian
-        policy = kind.create(k_policy, (obs_dim, *config.hidden, action_dim))
-        critics = Critics.create(k_critics, obs_dim, action_dim, config.hidden)
-        return with_precision(cls(critics, policy, adam(policy), obs_dim, action_dim, config), config.precision)
+        sizes = (obs_dim, *config.hidden_dims, action_dim)
+        discrete = config.actions == "discrete"
+        policy = Categorical(nn.create_mlp(k_policy, sizes)) if discrete else nn.create_gaussian(k_policy, sizes)
+        critics = Critics.create(k_critics, obs_dim, action_dim, config.hidden_dims)
+        return cls(critics, policy, nn.adam(policy), obs_dim, action_dim, config)
 
     def update(self, batch: Transitions, key: Array | None = None) -> tuple[Self, Metrics]:  # noqa: ARG002
         """One update of all networks; it needs no randomness."""
@@ -153,12 +157,12 @@ class IQL(Agent):
         if self.config.actions == "discrete":  # the critics read them as one-hot vectors
             action = jax.nn.one_hot(action, self.action_dim)
         critics, advantage, metrics = self.critics.update(batch, action, self.config)
-        weight = advantage_weight(advantage, self.config.temperature, self.config.largest_weight)
+        weight = advantage_weight(advantage, self.config.beta, self.config.max_weight)
 
         def policy_loss(policy: Gaussian | Categorical) -> tuple[Array, None]:
-            return weighted_likelihood_loss(weight, policy.log_prob(batch.obs, batch.action)), None
+            return awr_loss(weight, policy.log_prob(batch.obs, batch.action)), None
 
-        rate = policy_rate(self.config, self.online, self.policy_adam)
-        policy, policy_adam, loss, _ = descend(policy_loss, self.policy, self.policy_adam, rate)
+        rate = actor_lr(self.config, self.online, self.policy_adam)
+        policy, policy_adam, loss, _ = nn.apply_gradients(policy_loss, self.policy, self.policy_adam, rate)
         agent = replace(self, critics=critics, policy=policy, policy_adam=policy_adam)
         return agent, metrics | {"policy_loss": loss}

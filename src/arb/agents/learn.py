@@ -1,23 +1,32 @@
-"""Many updates in one compiled call, and the score of many rows.
+"""Many updates in one compiled call, the score of many rows, and agents in files.
 
 `learn` is `jax.lax.scan` over the leading axis of the batches, in pieces of a few dozen updates. The agent's arrays are
-donated, so the agent passed in is used up: continue with the one returned, or pass in a `fork`. An update whose loss
+donated, so the agent passed in is used up: continue with the one returned, or pass in a `clone`. An update whose loss
 is not finite changes nothing, nor does any after it, so that what comes out is always the last good state.
+
+An agent's file holds parameters and optimisers as safetensors, and what they belong to, with a checksum, as JSON in
+its header. Nothing in it is executed when it is read.
 """
 
+import json
 from collections.abc import Callable
+from dataclasses import asdict, fields
 from functools import partial
-from typing import Any, Literal, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_bytes
 
+from arb.agents import nn
 from arb.agents.agent import Agent, Transitions
-from arb.agents.nets import Precision, copied, with_precision
 from arb.errors import DataError
+from arb.files import atomic_write, digest
 from arb.replay.scores import Likelihood, is_standard
 
 ROWS_PER_CALL = 8192
@@ -29,7 +38,6 @@ UNROLL = 4
 
 AnyAgent = TypeVar("AnyAgent", bound=Agent)
 Tree = TypeVar("Tree")
-
 
 _ADVICE = (
     "the exception's `agent` is the state before that update. Check the batch for observations or rewards that are not "
@@ -57,7 +65,7 @@ def learn(
 ) -> tuple[AnyAgent, dict[str, float]]:
     """As many updates as `batches` has on its leading axis: the new agent and the mean of each metric over the call.
 
-    The agent passed in is used up; `learn(fork(agent), ...)` keeps it. A loss that is not finite raises a
+    The agent passed in is used up; `learn(clone(agent), ...)` keeps it. A loss that is not finite raises a
     `NotFiniteError` with the last good state.
 
     Args:
@@ -68,11 +76,10 @@ def learn(
             by default 4, and 1 in a call of fewer than 40 updates.
         pause: called between pieces of the work, a few dozen updates each; what it raises ends the call.
     """
-    _refuse_misshapen(agent, batches)
-    _refuse_used_up(agent)
+    _check_shapes(agent, batches)
+    _check_not_used_up(agent)
     updates = len(batches.reward)
-    if unroll is None:
-        unroll = UNROLL if updates >= MOST_PER_PIECE else 1
+    unroll = unroll or (UNROLL if updates >= MOST_PER_PIECE else 1)
     keys, piece = jax.random.split(key, updates), piece_of(updates, unroll)
     parts = []
     for start in range(0, updates, piece):
@@ -81,7 +88,9 @@ def learn(
         some = jax.tree.map(lambda x: x[start : start + piece], (batches, keys))  # noqa: B023 - called at once
         agent, metrics = _scan(agent, *some, unroll=min(unroll, piece))
         parts.append(jax.device_get(metrics))
-        _refuse_not_finite(parts[-1], start, agent)
+        bad = {name: np.flatnonzero(~np.isfinite(x)) for name, x in parts[-1].items() if name.endswith("_loss")}
+        if first := [(start + int(rows[0]), name) for name, rows in bad.items() if len(rows)]:
+            raise NotFiniteError(min(first)[1], min(first)[0], agent)
     together = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return agent, {name: float(np.mean(values, dtype=np.float64)) for name, values in together.items()}
 
@@ -96,19 +105,9 @@ def piece_of(updates: int, unroll: int = UNROLL) -> int:
     return max(fitting, default=min(updates, MOST_PER_PIECE))
 
 
-def _refuse_not_finite(metrics: dict[str, Any], start: int, agent: Any) -> None:
-    finite = {name: np.isfinite(x) for name, x in metrics.items() if name.endswith("_loss")}
-    first = {name: start + int(np.argmin(x)) for name, x in finite.items() if not x.all()}
-    if first:
-        name = min(first, key=lambda k: first[k])
-        raise NotFiniteError(name, first[name], agent)
-
-
 @partial(jax.jit, static_argnames="unroll", donate_argnums=0)
 def _scan(agent: AnyAgent, batches: Transitions, keys: Array, unroll: int) -> tuple[AnyAgent, dict[str, Array]]:
-    def step(
-        carry: tuple[AnyAgent, Array], x: tuple[Transitions, Array]
-    ) -> tuple[tuple[AnyAgent, Array], dict[str, Array]]:
+    def step(carry: tuple[AnyAgent, Array], x: tuple[Transitions, Array]) -> tuple[Any, dict[str, Array]]:
         agent, good = carry
         moved, metrics = agent.update(*x)
         for name in metrics:
@@ -119,16 +118,16 @@ def _scan(agent: AnyAgent, batches: Transitions, keys: Array, unroll: int) -> tu
     return agent, metrics
 
 
-def fork(agent: AnyAgent) -> AnyAgent:
+def clone(agent: AnyAgent) -> AnyAgent:
     """The same agent in memory of its own: `learn` uses up the one, and the other stays as it is.
 
     Agents share what they have in common, `agent.begin_online()` most of its networks with `agent`. So several futures
-    of one agent start from forks: `learn(fork(agent).begin_online(), ...)`.
+    of one agent start from clones: `learn(clone(agent).begin_online(), ...)`.
     """
-    return copied(agent)
+    return nn.tree_copy(agent)
 
 
-def _refuse_misshapen(agent: Any, batches: Transitions) -> None:
+def _check_shapes(agent: Any, batches: Transitions) -> None:
     """Compare shapes alone, which costs nothing beside a call; agents that do not say their sizes pass."""
     leading = np.shape(batches.reward)
     if len(leading) != 2 or 0 in leading:
@@ -150,37 +149,22 @@ def _refuse_misshapen(agent: Any, batches: Transitions) -> None:
             )
 
 
-def _refuse_used_up(agent: Any) -> None:
+def _check_not_used_up(agent: Any) -> None:
     if any(isinstance(leaf, jax.Array) and leaf.is_deleted() for leaf in jax.tree.leaves(agent)):
         raise DataError(
             "the memory of this agent was reused by an earlier learn(): continue with the agent that learn() returned, "
-            "or call learn(fork(agent), ...) to keep the original"
+            "or call learn(clone(agent), ...) to keep the original"
         )
 
 
 def scores(
-    agent: Agent,
-    obs: NDArray[Any],
-    action: NDArray[Any],
-    likelihood: Likelihood = "standard",
-    chunk: int = 512,
-    precision: Precision | Literal["auto"] | None = None,
+    agent: Agent, obs: NDArray[Any], action: NDArray[Any], likelihood: Likelihood = "standard", chunk: int = 512
 ) -> NDArray[np.float32]:
     """`agent.score` of all rows, compiled, in chunks whose activations stay in the cache.
 
     This is what a buffer is refreshed with: `buffer.refresh(partial(scores, agent), chunk=ROWS_PER_CALL)`.
-
-    Args:
-        agent: any `Agent`.
-        obs: observations of all rows.
-        action: their actions.
-        likelihood: how the policy's likelihood is read.
-        chunk: rows that are scored at once.
-        precision: of the matrix products between hidden layers; by default that of the agent's own settings. "auto" is
-            bfloat16 on processors that have it, where it takes two thirds of the time (benchmarks/rounding.py).
     """
-    is_standard(likelihood)  # refuses any other word
-    agent = agent if precision is None else with_precision(agent, precision)
+    is_standard(likelihood)  # raises on any other word
     whole = len(obs) // chunk * chunk
     parts = [
         _score_chunks(agent, jnp.asarray(obs[a:b]), jnp.asarray(action[a:b]), likelihood, size)
@@ -200,8 +184,7 @@ def _score_chunks(agent: Agent, obs: Array, action: Array, likelihood: Likelihoo
 def advantages(agent: Any, obs: Any, action: NDArray[Any]) -> NDArray[np.float32]:
     """Q(s, π(s)) − Q(s, a) of each row: how much better the agent's critics find its own action than the stored one."""
     if not hasattr(getattr(agent, "critics", agent), "q"):
-        kind = type(agent).__name__
-        raise DataError(f"{kind} has no critics `q`, which this strategy needs: choose another strategy")
+        raise DataError(f"{type(agent).__name__} has no critics `q`, which this strategy needs: choose another one")
     return np.asarray(_advantages(agent, jnp.asarray(obs), jnp.asarray(action)))
 
 
@@ -210,7 +193,7 @@ def _advantages(agent: Any, obs: Array, action: Array) -> Array:
     q, own = getattr(agent, "critics", agent).q, agent.mode(obs)
     if jnp.issubdtype(action.dtype, jnp.integer):
         own, action = (jax.nn.one_hot(a, agent.action_dim) for a in (own, action))
-    gap: Array = q.least(obs, own) - q.least(obs, action)
+    gap: Array = q.min_q(obs, own) - q.min_q(obs, action)
     return gap
 
 
@@ -219,5 +202,73 @@ def on_host(tree: Tree) -> Tree:
 
     `on_host(agent.actor)` acts on float32 observations with a `numpy.random.Generator`, without any compiled call.
     """
-    moved: Tree = jax.tree.map(np.asarray, tree)
-    return moved
+    host: Tree = jax.tree.map(np.asarray, tree)
+    return host
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+_AGAIN = ": copy it again, or train again"
+
+
+def save(agent: Agent, path: str | Path) -> None:
+    """Write the agent to `path`, replacing what was there only once the new file is complete."""
+    about = {name: getattr(agent, name) for name in ("obs_dim", "action_dim", "online")}
+    about |= {"agent": type(agent).__name__, "config": asdict(agent.config)}
+    arrays = nn.named_arrays(agent)
+    header = {"arb": json.dumps(about), "sha256": digest(about, {"": arrays})}
+    with atomic_write(Path(path)) as unfinished:  # written by Python, so that a full disk is an OSError
+        unfinished.write_bytes(to_bytes(arrays, metadata=header))
+
+
+def load(path: str | Path, kind: type[AnyAgent], config: Any = None) -> AnyAgent:
+    """The agent in a file written by `save`.
+
+    Args:
+        path: the file. Nothing in it is executed, and no name in it is imported.
+        kind: the agent's class, such as `IQL`; a file of another agent is refused.
+        config: if given, refuse a file that was trained under other settings.
+    """
+    about, arrays = _read(path)
+    if about["agent"] != kind.__name__:
+        raise DataError(
+            f"{path} holds the agent {about['agent']}, not {kind.__name__}: choose that agent, or train again"
+        )
+    settings = get_type_hints(kind)["config"]
+    if unknown := about["config"].keys() - {f.name for f in fields(settings)}:
+        raise DataError(
+            f"{path} has settings that this version does not have: {', '.join(sorted(unknown))}; load it with the "
+            "version of arb that wrote it"
+        )
+    stored = settings(**{k: tuple(v) if isinstance(v, list) else v for k, v in about["config"].items()})
+    if config is not None and config != stored:
+        pairs = {f.name: (getattr(stored, f.name), getattr(config, f.name, None)) for f in fields(stored)}
+        said = ", ".join(f"{k} is {a!r} in the file and {b!r} here" for k, (a, b) in pairs.items() if a != b)
+        raise DataError(f"{path} was trained with other settings: {said}; use those in the file, or train again")
+
+    def build() -> Any:
+        agent = kind.create(jax.random.key(0), about["obs_dim"], about["action_dim"], stored)  # type: ignore[attr-defined]
+        return agent.begin_online() if about["online"] else agent
+
+    agent: AnyAgent = nn.with_arrays(jax.eval_shape(build), arrays)
+    spoilt = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
+    if spoilt is not None:
+        raise DataError(f"{path} holds a value that is not finite, in {spoilt}{_AGAIN}")
+    return agent
+
+
+def _read(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What the header says of the agent, and the arrays, both as they were written."""
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            header = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        about, checksum = json.loads(header["arb"]), header["sha256"]
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    except KeyError:
+        raise DataError(f"{path} holds no agent of this library: give a file written by arb.agents.save") from None
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} is damaged or was not written by arb.agents.save ({error}){_AGAIN}") from None
+    if checksum != digest(about, {"": arrays}):
+        raise DataError(f"{path} is damaged: its content does not match its checksum{_AGAIN}")
+    return about, arrays

@@ -6,17 +6,18 @@ where the data has no actions. Every detail and its source: docs/algorithms/sac.
 """
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from arb.agents.agent import Agent, Draws, Metrics, Transitions, constant, pytree
-from arb.agents.iql import td_target, twin_loss
-from arb.agents.nets import AdamState, Precision, Twin, adam, copied, descend, fan_in_uniform, follow, with_precision
-from arb.agents.policies import TanhGaussian
-from arb.errors import check_choices
+from arb.agents import nn
+from arb.agents.agent import Agent, KeySequence, Metrics, Transitions, constant, pytree
+from arb.agents.iql import critic_loss, td_target
+from arb.policies.actors import TanhGaussian
+from arb.policies.networks import Ensemble
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -24,23 +25,20 @@ from arb.errors import check_choices
 class SACConfig:
     """The defaults are the values of SAC's authors."""
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden_dims: tuple[int, ...] = (256, 256)
     """Units of each hidden layer, in every network."""
     discount: float = 0.99
-    """γ: what a reward one step later is worth."""
-    target_rate: float = 0.005
-    """Share of the way that the target critics move towards the critics at each update."""
-    learning_rate: float = 3e-4
-    """Of the policy, the critics and the temperature."""
+    """γ, the discount factor."""
+    tau: float = 0.005
+    """Rate of the target critics' soft update."""
+    actor_lr: float = 3e-4
+    """Learning rate of the policy and of its temperature."""
+    critic_lr: float = 3e-4
+    """Learning rate of the critics."""
     target_entropy: float | None = None
     """The entropy the temperature is tuned towards; None is minus the number of action dimensions."""
     layer_norm: bool = False
     """Normalise the critics' hidden layers, as RLPD does."""
-    precision: Precision = "float32"
-    """Of the matrix products between hidden layers: float32, or bfloat16 summed in float32."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
 
 
 # Losses --------------------------------------------------------------------------------------------------------------
@@ -60,27 +58,27 @@ def temperature_loss(log_alpha: Array, log_prob: Array, target_entropy: float) -
 
 
 # Steps of the policy and of its temperature --------------------------------------------------------------------------
-def improve(
-    policy: TanhGaussian, state: AdamState, q: Twin, log_alpha: Array, obs: Array, key: Array, rate: float
-) -> tuple[TanhGaussian, AdamState, Array, Array]:
-    """One step of the policy: the new one, its optimiser, its loss, and the log-densities of its draws."""
+def update_actor(
+    policy: TanhGaussian, state: nn.AdamState, q: Ensemble, log_alpha: Array, obs: Array, key: Array, rate: float
+) -> tuple[TanhGaussian, nn.AdamState, Array, Array]:
+    """One step of the policy: the new one, its optimiser, its loss, and the log-densities of its actions."""
 
     def loss(policy: TanhGaussian) -> tuple[Array, Array]:
-        action, log_prob = policy.draw(obs, Draws(key), 1)
-        return policy_loss(jnp.exp(log_alpha), log_prob, q.least(obs[:, None], action)), log_prob
+        action, log_prob = policy.sample(obs, KeySequence(key), 1)
+        return policy_loss(jnp.exp(log_alpha), log_prob, q.min_q(obs[:, None], action)), log_prob
 
-    return descend(loss, policy, state, rate)
+    return nn.apply_gradients(loss, policy, state, rate)
 
 
-def tune(
-    log_alpha: Array, state: AdamState, log_prob: Array, target_entropy: float, rate: float
-) -> tuple[Array, AdamState]:
+def update_alpha(
+    log_alpha: Array, state: nn.AdamState, log_prob: Array, target_entropy: float, rate: float
+) -> tuple[Array, nn.AdamState]:
     """One step of the temperature towards the target entropy."""
 
     def loss(log_alpha: Array) -> tuple[Array, None]:
         return temperature_loss(log_alpha, jax.lax.stop_gradient(log_prob), target_entropy), None
 
-    log_alpha, state, _, _ = descend(loss, log_alpha, state, rate)
+    log_alpha, state, _, _ = nn.apply_gradients(loss, log_alpha, state, rate)
     return log_alpha, state
 
 
@@ -89,13 +87,13 @@ def tune(
 class SAC(Agent):
     """A SAC agent, as a value."""
 
-    q: Twin
-    target: Twin
+    q: Ensemble
+    target: Ensemble
     policy: TanhGaussian
     log_alpha: Array
-    q_adam: AdamState
-    policy_adam: AdamState
-    alpha_adam: AdamState
+    q_adam: nn.AdamState
+    policy_adam: nn.AdamState
+    alpha_adam: nn.AdamState
     obs_dim: int = constant()
     action_dim: int = constant()
     config: SACConfig = constant()
@@ -106,47 +104,35 @@ class SAC(Agent):
         """A fresh agent; actions are in [−1, 1]."""
         config = config or SACConfig()
         k_q, k_policy = jax.random.split(key)
-        q = Twin.create(k_q, (obs_dim + action_dim, *config.hidden, 1), layer_norm=config.layer_norm)
-        policy = TanhGaussian.create(k_policy, (obs_dim, *config.hidden, action_dim), fan_in_uniform, offset=0.0)
+        q = nn.create_critics(k_q, (obs_dim + action_dim, *config.hidden_dims, 1), layer_norm=config.layer_norm)
+        policy = nn.create_tanh_gaussian(
+            k_policy, (obs_dim, *config.hidden_dims, action_dim), nn.fan_in_uniform, offset=0.0
+        )
         log_alpha = jnp.zeros(())
-        states = (adam(q), adam(policy), adam(log_alpha))
-        agent = cls(q, copied(q), policy, log_alpha, *states, obs_dim, action_dim, config)
-        return with_precision(agent, config.precision)
+        states = (nn.adam(q), nn.adam(policy), nn.adam(log_alpha))
+        return cls(q, nn.tree_copy(q), policy, log_alpha, *states, obs_dim, action_dim, config)
 
     def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
         """One update: every loss is taken at the networks as they were before it."""
-        config, rate = self.config, self.config.learning_rate
+        config = self.config
         k_next, k_policy = jax.random.split(key)
         alpha = jnp.exp(self.log_alpha)
-        next_action, next_log_prob = self.policy.draw(batch.next_obs, Draws(k_next), 1)
-        next_q = self.target.least(batch.next_obs[:, None], next_action)
+        next_action, next_log_prob = self.policy.sample(batch.next_obs, KeySequence(k_next), 1)
+        next_q = self.target.min_q(batch.next_obs[:, None], next_action)
         next_value = soft_value(next_q, alpha, next_log_prob)[:, 0]
         target = td_target(batch.reward, config.discount * batch.mask, next_value)
 
-        def critic_loss(q: Twin) -> tuple[Array, Array]:
+        def q_loss(q: Ensemble) -> tuple[Array, Array]:
             values = q(batch.obs, batch.action)
-            return twin_loss(values, target), jnp.minimum(*values).mean()
+            return critic_loss(values, target), reduce(jnp.minimum, values).mean()
 
-        q, q_adam, q_loss, q_mean = descend(critic_loss, self.q, self.q_adam, rate)
-        policy, policy_adam, p_loss, log_prob = improve(
-            self.policy, self.policy_adam, self.q, self.log_alpha, batch.obs, k_policy, rate
+        q, q_adam, q_value, q_mean = nn.apply_gradients(q_loss, self.q, self.q_adam, config.critic_lr)
+        policy, policy_adam, p_loss, log_prob = update_actor(
+            self.policy, self.policy_adam, self.q, self.log_alpha, batch.obs, k_policy, config.actor_lr
         )
         entropy = -float(self.action_dim) if config.target_entropy is None else config.target_entropy
-        log_alpha, alpha_adam = tune(self.log_alpha, self.alpha_adam, log_prob, entropy, rate)
-        agent = replace(
-            self,
-            q=q,
-            target=follow(self.target, q, config.target_rate),
-            policy=policy,
-            log_alpha=log_alpha,
-            q_adam=q_adam,
-            policy_adam=policy_adam,
-            alpha_adam=alpha_adam,
-        )
-        return agent, {
-            "critic_loss": q_loss,
-            "policy_loss": p_loss,
-            "q": q_mean,
-            "alpha": alpha,
-            "entropy": -log_prob.mean(),
-        }
+        log_alpha, alpha_adam = update_alpha(self.log_alpha, self.alpha_adam, log_prob, entropy, config.actor_lr)
+        agent = replace(self, q=q, target=nn.soft_update(self.target, q, config.tau), q_adam=q_adam)
+        agent = replace(agent, policy=policy, policy_adam=policy_adam, log_alpha=log_alpha, alpha_adam=alpha_adam)
+        metrics = {"critic_loss": q_value, "policy_loss": p_loss, "q": q_mean}
+        return agent, metrics | {"alpha": alpha, "entropy": -log_prob.mean()}

@@ -68,7 +68,6 @@ def finetune(
     key: jax.Array,
     plan: Schedule,
     likelihood: Likelihood = "standard",
-    precision: Any = None,
     done: int = 0,
     clock: Clock | None = None,
     pause: Pause = lambda: None,
@@ -76,16 +75,15 @@ def finetune(
     """Phase 2: collect with the current policy, refresh the weights, update; the first draw comes after a refresh.
 
     Where there is a second core, rows that are there already are scored while others are collected.
-    A strategy with a warm-up collects longer before the first update. `likelihood` and `precision` are those of
-    `scores`. `pause` is called between pieces of the work and
-    may raise; `clock` counts the time of the parts.
+    A strategy with a warm-up collects longer before the first update. `likelihood` is that of `scores`. `pause` is
+    called between pieces of the work and may raise; `clock` counts the time of the parts.
     """
     clock = clock or Clock()
     warm_up = min(buffer.sampler.warm_up, plan.online // LONGEST_WARM_UP)
     start = done
     while start < plan.online:
         steps = min(max(plan.collect, 0 if start else warm_up), plan.online - start)
-        score = partial(scores, agent, likelihood=likelihood, precision=precision)
+        score = partial(scores, agent, likelihood=likelihood)
         due = start == 0 or (start + steps) // plan.refresh > start // plan.refresh
         with buffer.refresh_ahead(score, chunk=ROWS_PER_CALL, background=due and len(cores()) > 1) as refresh:
             with clock.part("collecting"):

@@ -53,7 +53,7 @@ class AgentRow:
     """Whether it learns from Monte-Carlo returns, which sparse families can fill in for failed episodes."""
 
 
-_DECAY = {"policy_decay": 1_000_000}
+_DECAY = {"lr_decay_steps": 1_000_000}
 """The policy's learning rate falls over the whole of pre-training."""
 
 AGENTS: Mapping[str, AgentRow] = {
@@ -62,7 +62,7 @@ AGENTS: Mapping[str, AgentRow] = {
         "arb.agents.iql:IQL",
         {
             "locomotion": Tuned(_DECAY),
-            "antmaze": Tuned({"expectile": 0.9, "temperature": 10.0, **_DECAY}),
+            "antmaze": Tuned({"expectile": 0.9, "beta": 10.0, **_DECAY}),
         },
         discrete=True,
     ),
@@ -73,13 +73,13 @@ AGENTS: Mapping[str, AgentRow] = {
             "locomotion": Tuned(arb_temperature=5.0),
             "antmaze": Tuned(
                 {
-                    "critic_hidden": (256,) * 5,
-                    "policy_rate": 1e-4,
-                    "conservatism": 5.0,
-                    "lagrange": True,
-                    "target_gap": 0.8,
-                    "max_backup": True,
-                    "lowest_gap": -200.0,
+                    "critic_hidden_dims": (256,) * 5,
+                    "actor_lr": 1e-4,
+                    "cql_alpha": 5.0,
+                    "cql_lagrange": True,
+                    "cql_target_action_gap": 0.8,
+                    "cql_max_target_backup": True,
+                    "cql_clip_diff_min": -200.0,
                 },
                 arb_temperature=5.0,
                 rule=ShapingRule(states=False, scale=10.0, shift=-5.0),
@@ -92,7 +92,7 @@ AGENTS: Mapping[str, AgentRow] = {
         "arb.agents.pex:PEX",
         {
             "locomotion": Tuned(_DECAY, rule=ShapingRule(by_return_range=True)),
-            "antmaze": Tuned({"expectile": 0.9, "temperature": 10.0, "sharpness": 10.0, **_DECAY}),
+            "antmaze": Tuned({"expectile": 0.9, "beta": 10.0, "inverse_temperature": 10.0, **_DECAY}),
         },
     ),
     "famo2o": AgentRow(
@@ -100,7 +100,7 @@ AGENTS: Mapping[str, AgentRow] = {
         "arb.agents.famo2o:FamO2O",
         {
             "locomotion": Tuned(),
-            "antmaze": Tuned({"expectile": 0.9, "lowest_balance": 8.0, "highest_balance": 14.0}),
+            "antmaze": Tuned({"expectile": 0.9, "beta_min": 8.0, "beta_max": 14.0}),
         },
     ),
     # Not in the paper: layer normalisation as RLPD has it, and Cal-QL's λ, whose policy is of the same kind.

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from arb.agents.saving import load as load_agent
-from arb.agents.saving import save as save_agent
+from arb.agents.learn import load as load_agent
+from arb.agents.learn import save as save_agent
 from arb.errors import DataError
 from arb.files import GrowingTable, fsync, read_json, sha256_of
 from arb.lab.algorithms import agent_class
@@ -94,7 +94,7 @@ class Pretrained:
         return intact(self.folder)
 
     def find(self, tables: dict[str, GrowingTable], columns: Sequence[str], log: Logbook) -> Any | None:
-        """The agent, with its tables copied, if it has been pre-trained before.
+        """The agent, with its tables tree_copy, if it has been pre-trained before.
 
         Args:
             tables: of the run, to be filled.
@@ -103,7 +103,7 @@ class Pretrained:
         """
         if not self.there:
             return None
-        agent = load_agent(self.folder / AGENT, self._problem.settings, agent_class(self._problem.config.agent))
+        agent = load_agent(self.folder / AGENT, agent_class(self._problem.config.agent), self._problem.settings)
         for name, table in tables.items():
             rows = [row for _, row in GrowingTable(self.folder / f"{name}.csv").rows()]
             more = {column: "nan" for column in columns if name == "metrics" and column not in (rows or [{}])[0]}

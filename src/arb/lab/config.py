@@ -94,11 +94,11 @@ SENSIBLE: dict[str, tuple[Callable[[Any], bool], str]] = {
     "replay.clip": (lambda v: v[0] < v[1], "a lower and a higher bound"),
     "replay.offline_share": (lambda v: 0 <= v <= 1, "from 0 to 1"),
     "settings.discount": (lambda v: 0 <= v < 1, "from 0 to below 1"),
-    "settings.learning_rate": _POSITIVE,
+    **dict.fromkeys(("settings.actor_lr", "settings.critic_lr"), _POSITIVE),
     "settings.expectile": (lambda v: 0 < v < 1, "between 0 and 1"),
-    "settings.target_rate": (lambda v: 0 < v <= 1, "greater than 0 and at most 1"),
+    "settings.tau": (lambda v: 0 < v <= 1, "greater than 0 and at most 1"),
     **dict.fromkeys(
-        ("settings.hidden", "settings.policy_hidden", "settings.critic_hidden"),
+        ("settings.hidden_dims", "settings.actor_hidden_dims", "settings.critic_hidden_dims"),
         (lambda v: min(v, default=0) >= 1, "the units of each hidden layer, at least 1"),
     ),
 }
@@ -142,7 +142,7 @@ def configure(
     replay = row.settings(**{"strategy": strategy, **paper, **row.defaults})
     settings: Any = agent_settings(agent, family)
     if hidden and not is_plug_in(agent):
-        settings = replace(settings, **{f.name: hidden for f in fields(settings) if f.name.endswith("hidden")})
+        settings = replace(settings, **{f.name: hidden for f in fields(settings) if f.name.endswith("hidden_dims")})
     config = with_leaf(Config(task, env, agent, seed, replay, schedule, evaluation, settings), "seed", seed)
     for leaf, value in (overrides or {}).items():
         if leaf in OPTIONS:
@@ -151,9 +151,10 @@ def configure(
     for leaf, value in row.defaults.items():
         if getattr(config.replay, leaf) != value:
             raise DataError(f"with the strategy {strategy} replay.{leaf} is {value}: add --strategy arb to set it")
-    if getattr(config.settings, "policy_decay", None) is not None and "settings.policy_decay" not in (overrides or {}):
+    decays = getattr(config.settings, "lr_decay_steps", None) is not None
+    if decays and "settings.lr_decay_steps" not in (overrides or {}):
         # The rate falls over the whole of pre-training, however long that is.
-        config = with_leaf(config, "settings.policy_decay", config.schedule.pretrain)
+        config = with_leaf(config, "settings.lr_decay_steps", config.schedule.pretrain)
     return config
 
 

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from arb.data.tasks import read_reference
 from arb.errors import DataError
 from arb.files import GrowingTable, read_json
+from arb.policies.export import POLICIES
 
 Floats = NDArray[np.float64]
 PHASES = ("pretrain", "online")
-POLICIES = {"last": "policy.npz", "best": "best.npz", "pretrained": "pretrained.npz"}
-"""The policies that a finished run holds: after the last update, at its best evaluation, before fine-tuning."""
 PLAN = "plan.json"
 """What a sweep does, in the folder above those of its runs."""
 _LARGEST = 2**53

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from functools import cache
-from typing import Any, Literal, get_type_hints
+from typing import Any, get_type_hints
 
 from arb.errors import DataError, suggest
 from arb.lab.plugins import is_plug_in, label_of, plug_in
@@ -44,8 +44,6 @@ class Replay:
     """ARB: weigh trajectories or transitions."""
     likelihood: Likelihood = "standard"
     """ARB: how the policy's likelihood is read."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """ARB: precision of the products between hidden layers when scoring rows; auto is bfloat16 where supported."""
     offline_share: float = 0.5
     """Parallel: share of each batch from the dataset."""
     keep: int = 50_000
@@ -152,7 +150,7 @@ def _density_ratio(_: Replay, seed: int, obs_dim: int, action_dim: int, *__: int
     return made
 
 
-_ON_POLICY = ("temperature", "effective", "least_effective", "unit", "clip", "level", "likelihood", "precision")
+_ON_POLICY = ("temperature", "effective", "least_effective", "unit", "clip", "level", "likelihood")
 
 STRATEGIES: Mapping[str, Strategy] = {
     "naive": Strategy("Naive", "uniform over all data", lambda *_: Uniform(), colour="#e69f00"),

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arb.agents.learn import NotFiniteError, on_host
-from arb.agents.saving import load as load_agent
-from arb.agents.saving import save as save_agent
+from arb.agents.learn import load as load_agent
+from arb.agents.learn import save as save_agent
 from arb.envs.rollout import Collector, play
 from arb.errors import DataError
 from arb.files import GrowingTable, read_json
@@ -104,7 +104,6 @@ class Training:
             key_of(self.config.seed, "online"),
             self.config.schedule,
             getattr(self.config.replay, "likelihood", "standard"),
-            getattr(self.config.replay, "precision", "auto"),
             state.step,
             self.clock,
             self._pause,
@@ -175,7 +174,7 @@ class Training:
     def _export(self, agent: Any, which: Which) -> None:
         """Write a policy that NumPy alone can play; an agent from outside may have one that cannot be written."""
         try:
-            export_policy(agent.actor, self.problem.shaping, self.problem.actions, self.folder.path, which)
+            export_policy(self.folder.policy(which), agent.actor, self.problem.shaping, self.problem.actions)
         except DataError:
             if not is_plug_in(self.config.agent):
                 raise
@@ -227,7 +226,7 @@ class Training:
         return length % collect == 0 and length // every > (length - collect) // every
 
     def _restored(self, path: Path, saved: dict[str, Any]) -> Standing:
-        agent = load_agent(path / AGENT, self.problem.settings, agent_class(self.config.agent))
+        agent = load_agent(path / AGENT, agent_class(self.config.agent), self.problem.settings)
         state = self._offline(agent) if saved["phase"] == "pretrain" else self._online(agent, begun=True)
         state.step = saved["step"]
         state.best = Best(*saved["best"]) if saved.get("best") else None
@@ -283,6 +282,6 @@ def keeping_last_good(chunks: Iterator[Progress], path: Path, settings: Any) -> 
 
 
 def _rates(settings: Any) -> str:
-    """The learning rates; the rate at which targets follow is not one."""
-    names = [f.name for f in fields(settings) if f.name.endswith("_rate") and f.name != "target_rate"]
+    """The names of the learning rates."""
+    names = [f.name for f in fields(settings) if f.name.endswith(("_lr", "learning_rate"))]
     return " or ".join(f"settings.{name}" for name in names)

@@ -1,29 +1,50 @@
-"""Policies as they act: a network, how its outputs make an action, and where chance enters.
+"""Policies: a network, how its outputs make an action, and how likely an action is, for NumPy and for JAX.
 
-`act(obs, chance)` explores, `mode(obs, chance=None)` is the action for evaluation. Observations are those the agent
-sees, actions lie in [−1, 1] or are numbers from 0. `arb.agents` adds what training needs.
+`act(obs, rng)` explores, `mode(obs, rng=None)` is the action for evaluation, `score(obs, action)` is what ARB reads.
+Observations are those the agent sees; actions lie in [−1, 1] or are numbers from 0.
+
+`score` has the two readings of `arb.replay.scores`. `"standard"` is the paper's: the log-density of the z-score under a
+standard normal, per action dimension, so that neither the policy's width nor the derivative of tanh enters.
+`"density"` is the policy's true log-density, summed. A categorical policy has one reading, its log-probability.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from arb.policies.networks import MLP, Array, Twin, constant, namespace
+from arb.policies.networks import MLP, Array, Ensemble, constant, log_softmax, namespace, softplus
+from arb.replay.scores import EDGE, Likelihood, is_standard
+
+HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 
 
-class Chance(Protocol):
+class Rng(Protocol):
     """What a policy needs of a random generator: `numpy.random.Generator` has it, `arb.agents` wraps JAX keys so."""
 
-    def standard_normal(self, size: Any = ..., dtype: Any = ...) -> Any:
-        """Standard normal numbers."""
-
-    def random(self, size: Any = ..., dtype: Any = ...) -> Any:
-        """Uniform numbers in [0, 1)."""
+    def standard_normal(self, size: Any = ..., dtype: Any = ...) -> Any: ...
+    def random(self, size: Any = ..., dtype: Any = ...) -> Any: ...
 
 
-def in_box(action: Array) -> Array:
+# Densities -----------------------------------------------------------------------------------------------------------
+def normal_log_density(x: Array, mean: Array, log_std: Array) -> Array:
+    """Log-density of a diagonal normal, per dimension."""
+    return -0.5 * ((x - mean) * namespace(log_std).exp(-log_std)) ** 2 - log_std - HALF_LOG_TAU
+
+
+def standard_score(x: Array, mean: Array, log_std: Array) -> Array:
+    """Standard-normal log-density of the z-score, averaged over action dimensions; at most −½·ln 2π."""
+    z = (x - mean) * namespace(log_std).exp(-log_std)
+    return (-0.5 * z**2 - HALF_LOG_TAU).mean(axis=-1)
+
+
+def log_tanh_slope(x: Array) -> Array:
+    """ln(1 − tanh²x), without the cancellation of that formula at large |x|."""
+    return 2.0 * (math.log(2.0) - x - softplus(-2.0 * x))
+
+
+def clip_action(action: Array) -> Array:
     """The nearest action in [−1, 1]: the one that is executed and stored."""
     return namespace(action).clip(action, -1.0, 1.0)
 
@@ -38,24 +59,29 @@ class Gaussian:
     lowest: float = constant(default=-20.0)
     highest: float = constant(default=2.0)
 
-    def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
-        """The mean action."""
+    def mode(self, obs: Array, rng: Rng | None = None) -> Array:  # noqa: ARG002
         raw = self.net(obs)
         return namespace(raw).tanh(raw)
 
     def bounded_log_std(self) -> Array:
-        """The log-deviation, clipped."""
         return namespace(self.log_std).clip(self.log_std, self.lowest, self.highest)
 
-    def sample(self, obs: Array, chance: Chance) -> Array:
-        """A draw, differentiable in the parameters and not clipped."""
+    def sample(self, obs: Array, rng: Rng) -> Array:
+        """A random action, differentiable in the parameters and not clipped."""
         mean = self.mode(obs)
-        noise: Array = chance.standard_normal(mean.shape, dtype=mean.dtype)
+        noise: Array = rng.standard_normal(mean.shape, dtype=mean.dtype)
         return mean + namespace(mean).exp(self.bounded_log_std()) * noise
 
-    def act(self, obs: Array, chance: Chance) -> Array:
-        """A draw inside the action box [−1, 1]."""
-        return in_box(self.sample(obs, chance))
+    def act(self, obs: Array, rng: Rng) -> Array:
+        return clip_action(self.sample(obs, rng))
+
+    def log_prob(self, obs: Array, action: Array) -> Array:
+        return normal_log_density(action, self.mode(obs), self.bounded_log_std()).sum(axis=-1)
+
+    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
+        if is_standard(likelihood):
+            return standard_score(action, self.mode(obs), self.bounded_log_std())
+        return self.log_prob(obs, action)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,16 +98,39 @@ class TanhGaussian:
         mean, raw = both[..., : both.shape[-1] // 2], both[..., both.shape[-1] // 2 :]
         return mean, namespace(raw).clip(self.multiplier * raw + self.offset, -20.0, 2.0)
 
-    def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
-        """tanh of the mean."""
+    def mode(self, obs: Array, rng: Rng | None = None) -> Array:  # noqa: ARG002
         mean, _ = self.parameters(obs)
         return namespace(mean).tanh(mean)
 
-    def act(self, obs: Array, chance: Chance) -> Array:
-        """A draw."""
+    def act(self, obs: Array, rng: Rng) -> Array:
         mean, log_std = self.parameters(obs)
         xp = namespace(mean)
-        return xp.tanh(mean + xp.exp(log_std) * chance.standard_normal(mean.shape, dtype=mean.dtype))
+        return xp.tanh(mean + xp.exp(log_std) * rng.standard_normal(mean.shape, dtype=mean.dtype))
+
+    def sample(self, obs: Array, rng: Rng, count: int) -> tuple[Array, Array]:
+        """`count` differentiable actions per state and their log-densities; the network runs once per state."""
+        mean, log_std = (x[..., None, :] for x in self.parameters(obs))
+        xp = namespace(mean)
+        noise = rng.standard_normal((*mean.shape[:-2], count, mean.shape[-1]), dtype=mean.dtype)
+        raw = mean + xp.exp(log_std) * noise
+        log_prob = (normal_log_density(raw, mean, log_std) - log_tanh_slope(raw)).sum(axis=-1)
+        return xp.tanh(raw), log_prob
+
+    def log_prob(self, obs: Array, action: Array) -> Array:
+        """Log-density of an action of [−1, 1], summed over action dimensions."""
+        raw = _before_tanh(action)
+        return (normal_log_density(raw, *self.parameters(obs)) - log_tanh_slope(raw)).sum(axis=-1)
+
+    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
+        """The number ARB reads, at atanh of the action."""
+        if is_standard(likelihood):
+            return standard_score(_before_tanh(action), *self.parameters(obs))
+        return self.log_prob(obs, action)
+
+
+def _before_tanh(action: Array) -> Array:
+    xp = namespace(action)
+    return xp.arctanh(xp.clip(action, -EDGE, EDGE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,62 +139,89 @@ class Categorical:
 
     net: MLP
 
-    def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
-        """The most probable action."""
+    def mode(self, obs: Array, rng: Rng | None = None) -> Array:  # noqa: ARG002
         logits = self.net(obs)
         return namespace(logits).argmax(logits, axis=-1)
 
-    def act(self, obs: Array, chance: Chance) -> Array:
-        """A draw, by the Gumbel trick."""
+    def act(self, obs: Array, rng: Rng) -> Array:
+        """A random action, by the Gumbel trick."""
         logits = self.net(obs)
         xp = namespace(logits)
         # 1 − u is in (0, 1], so the inner logarithm is finite.
-        return xp.argmax(logits - xp.log(-xp.log1p(-chance.random(logits.shape, dtype=logits.dtype)) + 1e-30), axis=-1)
+        return xp.argmax(logits - xp.log(-xp.log1p(-rng.random(logits.shape, dtype=logits.dtype)) + 1e-30), axis=-1)
+
+    def log_prob(self, obs: Array, action: Array) -> Array:
+        """Log-probability of the action's number, NaN if there is no action of that number."""
+        table = log_softmax(self.net(obs))
+        xp = namespace(table)
+        number = action.astype(xp.int32)
+        known = (number >= 0) & (number < table.shape[-1])
+        chosen = xp.take_along_axis(table, xp.where(known, number, 0)[..., None], axis=-1)[..., 0]
+        return xp.where(known, chosen, xp.nan)
+
+    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
+        """The log-probability: a mass needs no reading."""
+        is_standard(likelihood)
+        return self.log_prob(obs, action)
 
 
 # PEX: an old and a new policy ----------------------------------------------------------------------------------------
-def old_probability(q_old: Array, q_new: Array, sharpness: float) -> Array:
+def old_probability(q_old: Array, q_new: Array, inverse_temperature: float) -> Array:
     """Softmax over κ·Q of two actions, of the old policy's: a logistic of the difference, finite for every finite Q."""
     xp = namespace(q_old)
-    return 0.5 * (1.0 - xp.tanh(0.5 * sharpness * (q_new - q_old)))
+    return 0.5 * (1.0 - xp.tanh(0.5 * inverse_temperature * (q_new - q_old)))
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class PEXPolicy:
     """Two policies and the critics that choose between their actions."""
 
     old: Gaussian
     new: Gaussian
-    q: Twin
-    sharpness: float = constant()
-    greed: float = constant()
+    q: Ensemble
+    inverse_temperature: float = constant()
+    epsilon: float = constant()
 
-    def sample(self, obs: Array, chance: Chance) -> Array:
-        """The old policy's mean or a draw from the new one, at random by their values; the draw is not clipped.
+    def sample(self, obs: Array, rng: Rng) -> Array:
+        """The old policy's mean or a sample of the new one, at random by their values; the sample is not clipped.
 
-        The value of the draw is that of the action in the box, because that is the one an environment executes.
+        The value of the sample is that of the clipped action, because that is the one an environment executes.
         """
-        a_old, a_new = self.old.mode(obs), self.new.sample(obs, chance)
-        p_old = old_probability(self.q.least(obs, a_old), self.q.least(obs, in_box(a_new)), self.sharpness)
-        return _pick(chance.random(p_old.shape, dtype=p_old.dtype) < p_old, a_old, a_new)
+        a_old, a_new = self.old.mode(obs), self.new.sample(obs, rng)
+        p_old = self._old_probability(obs, a_old, clip_action(a_new))
+        return _pick(rng.random(p_old.shape, dtype=p_old.dtype) < p_old, a_old, a_new)
 
-    def act(self, obs: Array, chance: Chance) -> Array:
-        """A sample inside the action box [−1, 1]."""
-        return in_box(self.sample(obs, chance))
+    def act(self, obs: Array, rng: Rng) -> Array:
+        return clip_action(self.sample(obs, rng))
 
-    def mode(self, obs: Array, chance: Chance | None = None) -> Array:
-        """With probability `greed` the new policy's mode and the better action; without `chance`, always both."""
+    def mode(self, obs: Array, rng: Rng | None = None) -> Array:
+        """The better of both modes; with `rng`, the new mode and the choice are each a sample with probability ε."""
         a_old, a_new = self.old.mode(obs), self.new.mode(obs)
-        if chance is not None:
-            explore = chance.random(a_old.shape[:-1], dtype=a_old.dtype) >= self.greed
-            a_new = _pick(explore, self.new.act(obs, chance), a_new)
-        p_old = old_probability(self.q.least(obs, a_old), self.q.least(obs, a_new), self.sharpness)
+        if rng is not None:
+            explore = rng.random(a_old.shape[:-1], dtype=a_old.dtype) >= 1.0 - self.epsilon
+            a_new = _pick(explore, self.new.act(obs, rng), a_new)
+        p_old = self._old_probability(obs, a_old, a_new)
         choice = p_old > 0.5
-        if chance is not None:
-            explore = chance.random(p_old.shape, dtype=p_old.dtype) >= self.greed
-            drawn = chance.random(p_old.shape, dtype=p_old.dtype) < p_old
-            choice = namespace(p_old).where(explore, drawn, choice)
+        if rng is not None:
+            explore = rng.random(p_old.shape, dtype=p_old.dtype) >= 1.0 - self.epsilon
+            sampled = rng.random(p_old.shape, dtype=p_old.dtype) < p_old
+            choice = namespace(p_old).where(explore, sampled, choice)
         return _pick(choice, a_old, a_new)
+
+    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
+        """The number ARB reads, of the mixture of both policies weighted by the choice between their modes."""
+        q = self.q
+        gap = self.inverse_temperature * (q.min_q(obs, self.old.mode(obs)) - q.min_q(obs, self.new.mode(obs)))
+        xp = namespace(gap)
+        per = action.shape[-1] if is_standard(likelihood) else 1  # "standard" is a mean, and a mixture needs sums
+        parts = [
+            -softplus(-sign * gap) + per * policy.score(obs, action, likelihood)
+            for sign, policy in ((1.0, self.old), (-1.0, self.new))
+        ]
+        return xp.logaddexp(parts[0], parts[1]) / per
+
+    def _old_probability(self, obs: Array, a_old: Array, a_new: Array) -> Array:
+        return old_probability(self.q.min_q(obs, a_old), self.q.min_q(obs, a_new), self.inverse_temperature)
 
 
 def _pick(first: Array, a: Array, b: Array) -> Array:
@@ -154,19 +230,14 @@ def _pick(first: Array, a: Array, b: Array) -> Array:
 
 
 # FamO2O: a family of policies ----------------------------------------------------------------------------------------
-def divisors(size: int) -> NDArray[np.float32]:
-    """10000^(2i/size) for i = 0, 1, ...: what b is divided by in its code."""
-    return np.asarray(10_000.0 ** (2.0 * np.arange(size // 2) / size), np.float32)
-
-
 def encode(balance: Array, size: int = 6) -> Array:
-    """sin and cos of b over its divisors, interleaved: shape (..., size)."""
+    """sin and cos of b / 10000^(2i/size) for i = 0, 1, ..., interleaved: shape (..., size)."""
     xp = namespace(balance)
-    angle = balance[..., None] / divisors(size)
+    angle = balance[..., None] / np.asarray(10_000.0 ** (2.0 * np.arange(size // 2) / size), np.float32)
     return xp.stack([xp.sin(angle), xp.cos(angle)], axis=-1).reshape(*balance.shape, size)
 
 
-def into_range(squashed: Array, low: float, high: float) -> Array:
+def rescale(squashed: Array, low: float, high: float) -> Array:
     """[−1, 1] to [low, high]."""
     return 0.5 * (squashed + 1.0) * (high - low) + low
 
@@ -181,27 +252,35 @@ class Balance:
     high: float = constant()
 
     def mode(self, obs: Array) -> Array:
-        """The balance of the mean."""
         mean = self.net.scalar(obs)
-        return into_range(namespace(mean).tanh(mean), self.low, self.high)
+        return rescale(namespace(mean).tanh(mean), self.low, self.high)
+
+    def sample(self, obs: Array, rng: Rng) -> tuple[Array, Array]:
+        """A differentiable random balance and the log-density of its squashed value in [−1, 1]."""
+        mean = self.net.scalar(obs)
+        xp = namespace(mean)
+        log_std = xp.clip(self.log_std, -10.0, 2.0)
+        raw = mean + xp.exp(log_std) * rng.standard_normal(mean.shape, dtype=mean.dtype)
+        log_prob = normal_log_density(raw, mean, log_std) - log_tanh_slope(raw)
+        return rescale(xp.tanh(raw), self.low, self.high), log_prob
 
 
 @dataclass(frozen=True, eq=False)
 class PolicyFamily:
-    """The universal policy under the balance model's mode."""
+    """A policy conditioned on a balance b: the member of the family that the balance model's mean prefers acts."""
 
     universal: Gaussian
     balance: Balance
     code_size: int = constant()
 
     def conditioned(self, obs: Array, balance: Array) -> Array:
-        """The universal policy's input."""
         return namespace(obs, balance).concatenate([obs, encode(balance, self.code_size)], axis=-1)
 
-    def act(self, obs: Array, chance: Chance) -> Array:
-        """A draw from the member that the balance model prefers."""
-        return self.universal.act(self.conditioned(obs, self.balance.mode(obs)), chance)
+    def act(self, obs: Array, rng: Rng) -> Array:
+        return self.universal.act(self.conditioned(obs, self.balance.mode(obs)), rng)
 
-    def mode(self, obs: Array, chance: Chance | None = None) -> Array:  # noqa: ARG002
-        """The mean of the member that the balance model prefers."""
+    def mode(self, obs: Array, rng: Rng | None = None) -> Array:  # noqa: ARG002
         return self.universal.mode(self.conditioned(obs, self.balance.mode(obs)))
+
+    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
+        return self.universal.score(self.conditioned(obs, self.balance.mode(obs)), action, likelihood)

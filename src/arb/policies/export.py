@@ -7,7 +7,6 @@ import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from inspect import getmro
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,24 +15,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from arb.errors import DataError
 from arb.files import write_npz
-from arb.lab.runfolder import POLICIES, RunFolder
-from arb.policies.actors import Balance, Categorical, Gaussian, Pair, PolicyFamily, TanhGaussian
-from arb.policies.networks import MLP, Twin
+from arb.policies.actors import Balance, Categorical, Gaussian, PEXPolicy, PolicyFamily, TanhGaussian
+from arb.policies.networks import MLP, Ensemble
 
 Which = Literal["last", "best", "pretrained"]
-FORMAT = 2
+FOLDER = "policy"
+"""Where a run keeps its policies."""
+POLICIES: Mapping[Which, str] = {"last": "policy.npz", "best": "best.npz", "pretrained": "pretrained.npz"}
+FORMAT = 3
 LARGEST = 2**30
 """Bytes of arrays beyond which a file is not a policy: the largest here, PEX on AntMaze, has about two million."""
 _DAMAGED = "is damaged or not a policy: copy it again, or remove DONE from its run's folder and rerun `arb run`"
 
 Arrays = NDArray[Any]
-Actor = Gaussian | TanhGaussian | Categorical | Pair | PolicyFamily
-_KINDS: Mapping[str, type] = {
-    **{kind.__name__: kind for kind in (MLP, Twin, Gaussian, TanhGaussian, Categorical, Pair, Balance)},
-    "Family": PolicyFamily,
-}
+Actor = Gaussian | TanhGaussian | Categorical | PEXPolicy | PolicyFamily
+_KINDS: Mapping[str, type] = {kind.__name__: kind for kind in (MLP, Ensemble, Balance, *get_args(Actor))}
 """By the names in files."""
-_NAMES = {kind: name for name, kind in _KINDS.items()}
+_SCALES = ("mean", "std", "middle", "half", "start")
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,10 +47,7 @@ class Policy:
     """Used by a stochastic policy (PEX) that is called without a generator."""
 
     def __call__(self, obs: ArrayLike, rng: np.random.Generator | None = None) -> Arrays:
-        """The environment's action for its raw observation, or a batch of them along leading axes.
-
-        Vectors of float32 inside the action range, or the numbers of discrete actions.
-        """
+        """The environment's action for its raw observation, or for a batch of them along leading axes."""
         action = self.mode(obs, rng)
         if self.discrete:
             return action + self.arrays["start"] if "start" in self.arrays else action
@@ -60,20 +55,18 @@ class Policy:
 
     def mode(self, obs: ArrayLike, rng: np.random.Generator | None = None) -> Arrays:
         """The evaluation action as the agent sees it: in [−1, 1], or a number."""
-        action: Arrays = self.actor.mode(self._shaped(obs), self.rng if rng is None else rng)
+        action: Arrays = self.actor.mode(self._normalised(obs), self.rng if rng is None else rng)
         return action
 
     @property
     def discrete(self) -> bool:
-        """Whether an action is a number, 0, 1, ..., and not a vector."""
         return isinstance(self.actor, Categorical)
 
     def __repr__(self) -> str:
-        """One line: the kind of policy and its sizes."""
         actions = "a discrete action" if self.discrete else f"{len(self.arrays['half'])} numbers"
         return f"<Policy {type(self.actor).__name__}: {self.obs_size} numbers -> {actions}>"
 
-    def _shaped(self, obs: ArrayLike) -> Arrays:
+    def _normalised(self, obs: ArrayLike) -> Arrays:
         raw = np.asarray(obs, np.float32)
         if raw.ndim == 0 or raw.shape[-1] != self.obs_size:
             raise DataError(f"this policy takes observations of {self.obs_size} numbers, not of shape {raw.shape}")
@@ -81,23 +74,21 @@ class Policy:
             raise DataError("the observation has a value that is not finite, so no action can be computed from it")
         if "mean" not in self.arrays:
             return raw
-        shaped: Arrays = (raw - self.arrays["mean"]) / self.arrays["std"]
-        return shaped
+        normalised: Arrays = (raw - self.arrays["mean"]) / self.arrays["std"]
+        return normalised
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
-def export_policy(actor: Any, scaling: Any, actions: Any, folder: str | Path, which: Which = "last") -> Path:
-    """Write a policy into a run's folder, whole or not at all; returns the file.
+def export_policy(path: str | Path, actor: Any, scaling: Any, actions: Any) -> Path:
+    """Write a policy to a file, whole or not at all; returns the file.
 
     Args:
+        path: the file, an `.npz`.
         actor: the networks that choose actions, `agent.actor`.
-        scaling: the `mean` and `std` of observations, as `arb.lab.preprocessing.Shaping` has them; None where not
-            standardised.
+        scaling: has the `mean` and `std` of observations; None where they are not standardised.
         actions: the `middle` and `half` width of actions, as `arb.envs.rollout.ActionMap` has them.
-        folder: of the run.
-        which: the policy's place in the run.
     """
-    if not isinstance(actor, Actor):
+    if type(actor) not in get_args(Actor):
         known = ", ".join(kind.__name__ for kind in get_args(Actor))
         raise DataError(f"a policy of type {type(actor).__name__} cannot be exported; possible are {known}")
     arrays: dict[str, Arrays] = {}
@@ -109,7 +100,7 @@ def export_policy(actor: Any, scaling: Any, actions: Any, folder: str | Path, wh
     elif actions.start:
         arrays |= {"start": np.array(actions.start)}
     about = {"format": FORMAT, "obs_size": _obs_size(actor), "actor": described}
-    path = RunFolder(folder).policy(which)
+    path = Path(path)
     write_npz(path, {"about": np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays})
     return path
 
@@ -123,27 +114,26 @@ def _described(part: Any, path: str, arrays: dict[str, Arrays]) -> Any:
     if not is_dataclass(part):
         arrays[path] = np.asarray(part)
         return path
-    kind = next(kind for kind in getmro(type(part)) if kind in _NAMES)
-    own = {f.name: getattr(part, f.name) for f in fields(kind)}
     start = f"{path}." if path else ""
-    return {"kind": _NAMES[kind]} | {name: _described(value, start + name, arrays) for name, value in own.items()}
+    own = {f.name: _described(getattr(part, f.name), start + f.name, arrays) for f in fields(part)}
+    return {"kind": type(part).__name__} | own
 
 
 def _obs_size(actor: Actor) -> int:
     """The inputs of the network that reads the observation alone."""
-    own = actor.old if isinstance(actor, Pair) else actor.balance if isinstance(actor, PolicyFamily) else actor
+    own = actor.old if isinstance(actor, PEXPolicy) else actor.balance if isinstance(actor, PolicyFamily) else actor
     return int(own.net.weights[0].shape[0])
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
-def load_policy(folder: str | Path, which: Which = "last") -> Policy:
-    """A policy of a run.
+def load_policy(place: str | Path, which: Which = "last") -> Policy:
+    """A policy written by `export_policy`.
 
     Args:
-        folder: the run's folder, the `policy` folder inside it, or the file itself.
-        which: the policy after the last update, that of the best evaluation, or the one before fine-tuning.
+        place: the file, a folder of policies, or the folder of a run, which has one.
+        which: of a run: after the last update, at the best evaluation, or before fine-tuning.
     """
-    path = _located(Path(folder), which)
+    path = _found(Path(place), which)
     try:
         arrays = _arrays(path)
         about = json.loads(arrays.pop("about").tobytes())
@@ -169,7 +159,15 @@ def load_policy(folder: str | Path, which: Which = "last") -> Policy:
     return policy
 
 
-_SCALES = ("mean", "std", "middle", "half", "start")
+def _found(place: Path, which: Which) -> Path:
+    if which not in POLICIES:
+        raise DataError(f"there is no policy {which!r} in a run: choose {', '.join(POLICIES)}")
+    for path in (place / FOLDER / POLICIES[which], place / POLICIES[which], place):
+        if path.is_file():
+            return path
+    if not place.exists():
+        raise DataError(f"{place}: no such file or folder; give the folder of a run")
+    raise DataError(f"{place} holds no {which} policy: give the folder of a finished run, or the file itself")
 
 
 def _arrays(path: Path) -> dict[str, Arrays]:
@@ -189,21 +187,3 @@ def _rebuilt(described: Any, arrays: Mapping[str, Arrays]) -> Any:
     if isinstance(described, list):
         return tuple(_rebuilt(item, arrays) for item in described)
     return arrays[described] if isinstance(described, str) else described
-
-
-def _located(folder: Path, which: Which) -> Path:
-    if which not in POLICIES:
-        raise DataError(f"there is no policy {which!r} in a run: choose {', '.join(POLICIES)}")
-    run = RunFolder(folder)
-    for path in (run.policy(which), folder / POLICIES[which], folder):
-        if path.is_file():
-            return path
-    if not folder.exists():
-        raise DataError(f"{folder}: no such folder; give the folder of a run")
-    if any(run.policy(one).is_file() or (folder / name).is_file() for one, name in POLICIES.items()):
-        raise DataError(f"{folder} has no {which} policy; a run of an earlier version kept only the last one")
-    if run.config_file.exists():
-        raise DataError(
-            f"{folder} holds no policy yet, because its run is not finished: rerun `arb run` to continue it"
-        )
-    raise DataError(f"{folder} holds no policy; a run folder has one in {RunFolder('').policy(which)}")

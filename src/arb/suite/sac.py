@@ -49,7 +49,7 @@ class Plan:
     chunk: int = 200
     """Steps with one policy, then as many updates."""
     batch: int = 128
-    sac: SACConfig = field(default_factory=lambda: SACConfig(hidden=(128, 128)))
+    sac: SACConfig = field(default_factory=lambda: SACConfig(hidden_dims=(128, 128)))
 
 
 @dataclass
@@ -155,7 +155,7 @@ class Session:
         if [change for change in changed if not change.startswith("steps ")]:
             raise DataError(f"{self.folder} holds another run ({', '.join(changed)}): choose another folder")
         self.step, self.history = state["step"], [(step, value) for step, value in state["history"]]
-        self.agent = load(self.folder / f"agent-{self.step:08d}.safetensors", self.plan.sac)
+        self.agent = load(self.folder / f"agent-{self.step:08d}.safetensors", SAC, self.plan.sac)
         self.buffer.load(self.folder / f"buffer-{self.step:08d}.npz")
         self.collector.restore(state["collector"])
 

@@ -9,20 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arb.agents.nets import (
-    MLP,
-    Twin,
+from arb.agents.nn import (
     adam,
+    apply_gradients,
     cosine,
-    descend,
+    create_critics,
+    create_mlp,
     fan_in_uniform,
-    follow,
-    guarded,
     named_arrays,
+    nan_unless_finite,
     orthogonal,
+    soft_update,
     with_arrays,
     xavier,
 )
+from arb.policies.networks import MLP
 
 
 def test_a_network_worked_by_hand():
@@ -33,7 +34,7 @@ def test_a_network_worked_by_hand():
 
 
 def test_numpy_and_jax_agree_and_each_stays_in_its_library():
-    net = MLP.create(jax.random.key(0), (5, 16, 16, 2))
+    net = create_mlp(jax.random.key(0), (5, 16, 16, 2))
     host = jax.tree.map(np.asarray, net)
     x = np.random.default_rng(0).standard_normal((7, 5)).astype(np.float32)
     assert isinstance(host(x), np.ndarray)
@@ -66,14 +67,14 @@ def test_initialisers_have_the_scale_they_promise():
 
 
 def test_a_fresh_layer_normalisation_changes_neither_scale_nor_place():
-    net = MLP.create(jax.random.key(0), (3, 8, 5, 1), layer_norm=True)
+    net = create_mlp(jax.random.key(0), (3, 8, 5, 1), layer_norm=True)
     assert [(scale.tolist(), shift.tolist()) for scale, shift in net.norms] == [([1] * n, [0] * n) for n in (8, 5)]
-    assert MLP.create(jax.random.key(0), (3, 8, 1)).norms == ()
+    assert create_mlp(jax.random.key(0), (3, 8, 1)).norms == ()
 
 
 def test_the_first_adam_step_has_the_length_of_the_learning_rate():
     params = jnp.array([1.0, -2.0])
-    moved, state, value, _ = descend(lambda p: (jnp.sum(p**2), None), params, adam(params), 0.1)
+    moved, state, value, _ = apply_gradients(lambda p: (jnp.sum(p**2), None), params, adam(params), 0.1)
     # Adam's first direction is g / (|g| + 1e-8): the sign.
     np.testing.assert_allclose(moved, [0.9, -1.9], rtol=1e-6)
     assert (float(value), int(state.count)) == (5.0, 1)
@@ -81,19 +82,19 @@ def test_the_first_adam_step_has_the_length_of_the_learning_rate():
 
 def test_a_loss_with_a_gradient_that_is_not_finite_is_reported_as_nan():
     at_zero = jnp.zeros(2)
-    _, _, value, _ = descend(lambda p: (jnp.sum(jnp.sqrt(p)), None), at_zero, adam(at_zero), 0.1)
+    _, _, value, _ = apply_gradients(lambda p: (jnp.sum(jnp.sqrt(p)), None), at_zero, adam(at_zero), 0.1)
     assert np.isnan(value)
-    assert guarded(jnp.array(1.0), {"w": jnp.ones((2, 2)), "b": jnp.ones(2)}) == 1.0
+    assert nan_unless_finite(jnp.array(1.0), {"w": jnp.ones((2, 2)), "b": jnp.ones(2)}) == 1.0
 
 
 def test_a_network_whose_incoming_gradient_overflows_shows_it_in_its_biases():
-    net = MLP.create(jax.random.key(0), (3, 8, 8, 1))
+    net = create_mlp(jax.random.key(0), (3, 8, 8, 1))
     gradient = jax.grad(lambda n: n.scalar(jnp.ones((4, 3))).sum() * jnp.inf)(net)
-    assert np.isnan(guarded(jnp.array(0.0), gradient))
+    assert np.isnan(nan_unless_finite(jnp.array(0.0), gradient))
 
 
 def test_inputs_so_large_that_adams_squares_overflow_are_noticed():
-    net = MLP.create(jax.random.key(0), (3, 32, 32, 1))
+    net = create_mlp(jax.random.key(0), (3, 32, 32, 1))
 
     def loss(net, scale):
         return jnp.mean(net.scalar(scale * jnp.ones((4, 3))) ** 2)
@@ -103,11 +104,11 @@ def test_inputs_so_large_that_adams_squares_overflow_are_noticed():
         assert np.isfinite(value)
         squares = [bool(np.isfinite(jnp.square(g)).all()) for g in jax.tree.leaves(gradient)]
         assert all(squares) == finite
-        assert np.isfinite(guarded(value, gradient)) == finite
+        assert np.isfinite(nan_unless_finite(value, gradient)) == finite
 
 
 def test_the_target_moves_a_fraction_of_the_distance():
-    assert float(follow(jnp.array(1.0), jnp.array(3.0), 0.25)) == 1.5
+    assert float(soft_update(jnp.array(1.0), jnp.array(3.0), 0.25)) == 1.5
 
 
 def test_half_a_cosine_falls_and_stays_down():
@@ -116,21 +117,21 @@ def test_half_a_cosine_falls_and_stays_down():
 
 
 def test_twins_differ_and_least_is_their_minimum():
-    q = Twin.create(jax.random.key(0), (3, 8, 1))
+    q = create_critics(jax.random.key(0), (3, 8, 1))
     obs, action = jnp.ones((5, 2)), jnp.linspace(-1, 1, 5)[:, None]
     first, second = q(obs, action)
     assert not np.allclose(first, second)
-    assert (q.least(obs, action) == jnp.minimum(first, second)).all()
+    assert (q.min_q(obs, action) == jnp.minimum(first, second)).all()
 
 
 def test_arrays_of_a_tree_go_out_and_come_back():
-    net = MLP.create(jax.random.key(0), (3, 4, 1))
+    net = create_mlp(jax.random.key(0), (3, 4, 1))
     arrays = named_arrays(net)
-    other = with_arrays(MLP.create(jax.random.key(1), (3, 4, 1)), arrays)
+    other = with_arrays(create_mlp(jax.random.key(1), (3, 4, 1)), arrays)
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), net, other))
     with pytest.raises(ValueError, match=r"do not fit at \.biases\[0\]"):
         with_arrays(net, {name: array for name, array in arrays.items() if name != ".biases[0]"})
     with pytest.raises(ValueError, match="do not fit at"):
-        with_arrays(MLP.create(jax.random.key(1), (3, 5, 1)), arrays)
+        with_arrays(create_mlp(jax.random.key(1), (3, 5, 1)), arrays)
     with pytest.raises(ValueError, match=r"do not fit at \.biases\[1\]"):
         with_arrays(net, arrays | {".biases[1]": arrays[".biases[1]"].astype(np.float64)})
