@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from arb.data import Audit, audit
-from arb.data.audit import Environment, faults, joined_episodes, known_environment
+from arb.data.audit import Environment, faults, known_environment
 from arb.errors import DataError
 
 from .recordings import LENGTHS, as_hdf5, as_npz, load, sound, walk, without
@@ -161,10 +161,6 @@ def test_an_episode_of_twice_the_environments_limit_is_several_joined() -> None:
     result = audit(raw, env="Pendulum-v1")
     text = next(f.text for f in result.findings if f.check == "missing ends" and f.level == "fault")
     assert text.startswith("the episode from row 0 has 600 steps, and the time limit is 200: ends are missing; set ")
-    once = without(walk([200, 399]), "next_observations")
-    assert joined_episodes(load(once), 200) == ""
-    assert joined_episodes(load(once), 100).startswith("the episode from rows 0, 200 has 399 steps")
-    assert joined_episodes(load(once), None) == ""
 
 
 def test_the_faults_of_a_dataset_that_was_read() -> None:
@@ -172,7 +168,8 @@ def test_the_faults_of_a_dataset_that_was_read() -> None:
     (text,) = faults(load(broken("duplicates")))
     assert text.startswith("1 episodes repeat an earlier one, beginning in row 72")
     joined = load(without(walk([200, 399]), "next_observations"))
-    assert faults(joined, 100) == [joined_episodes(joined, 100)]
+    assert faults(joined, 100)[0].startswith("the episode from rows 0, 200 has 399 steps")
+    assert faults(joined, 200) == faults(joined) == []
 
 
 def test_remarks_do_not_make_data_unsound() -> None:

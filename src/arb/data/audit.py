@@ -91,14 +91,14 @@ def audit(source: Source | Mapping[str, Any] | Dataset, env: str = "", columns: 
     world = known_environment(attributes, env, task.env if task else "")
     found = [Finding("repaired", REMARK, note) for note in data.provenance.get("repaired", ())]
     found += [finding for check in CHECKS for finding in check(data, raw)]
-    found += [*_actions(data, world.bounds), *_observations(data, world), *_limits(data, world)]
+    found += [*_actions(data, world.bounds), *_observations(data, world), *_limits(data, world.limit)]
     return Audit(name, len(data), data.num_episodes, (*broken, *found))
 
 
 def faults(data: Dataset, limit: int | None = None) -> list[str]:
     """The faults of a dataset that was read already, in a line each; `limit` is the environment's time limit."""
     found = [finding for check in CHECKS for finding in check(data, {"timeouts": data.timeouts})]
-    found += _limits(data, Environment(limit=limit))
+    found += _limits(data, limit)
     return [finding.text for finding in found if finding.level == FAULT]
 
 
@@ -131,7 +131,11 @@ def known_environment(attributes: Mapping[str, Any], env: str = "", origin: str 
         except Exception:  # an environment may raise anything where it does not find what it needs
             known = Environment()
     if "action_low" in attributes and "action_high" in attributes:
-        known = known._replace(bounds=(_numbers(attributes["action_low"]), _numbers(attributes["action_high"])))
+        try:
+            low, high = (np.asarray(attributes[name], np.float32) for name in ("action_low", "action_high"))
+        except (TypeError, ValueError):  # a file may call anything so
+            low = high = np.empty(0, np.float32)
+        known = known._replace(bounds=(low, high))
     return known
 
 
@@ -153,14 +157,6 @@ def _made(env: str) -> Environment:
     elif isinstance(space, gymnasium.spaces.Box):
         bounds = space.low.reshape(-1).astype(np.float32), space.high.reshape(-1).astype(np.float32)
     return Environment(env, bounds, limit, size)
-
-
-def _numbers(value: Any) -> NDArray[np.float32]:
-    """A number or a list of them; of anything else, none."""
-    try:
-        return np.asarray(value, np.float32)
-    except (TypeError, ValueError):
-        return np.empty(0, np.float32)
 
 
 # ---- checks ----------------------------------------------------------------------------------------------------------
@@ -291,40 +287,26 @@ def _observations(data: Dataset, env: Environment) -> Iterator[Finding]:
         yield Finding("observations", FAULT, text)
 
 
-def _limits(data: Dataset, env: Environment) -> Iterator[Finding]:
-    if text := limits_as_terminals(data, env.limit):
-        yield Finding("time limits", FAULT, text)
-    if text := joined_episodes(data, env.limit):
-        yield Finding("missing ends", FAULT, text)
-
-
-def limits_as_terminals(data: Dataset, limit: int | None) -> str:
-    """A warning if time limits seem to be recorded as terminals, else an empty text.
+def _limits(data: Dataset, limit: int | None) -> Iterator[Finding]:
+    """Time limits recorded as terminals, and episodes that take at least twice the time limit.
 
     A critic learns that nothing follows a terminal. Where at least half of the episodes that ended did so exactly at
     the limit of the environment, they were cut off.
     """
-    data = _as_dataset(data)
+    if limit is None:
+        return
     ended = data.terminals[data.ends]
     at = (data.lengths == limit) & ended
-    if limit is None or not ended.any() or 2 * at.sum() < ended.sum():
-        return ""
-    return (
-        f"{at.sum():,} of {ended.sum():,} ends are terminals exactly at the time limit of {limit} steps, first in "
-        f"{some_rows(data.ends[at][:1])}: clear terminals there and set timeouts"
-    )
-
-
-def joined_episodes(data: Dataset, limit: int | None) -> str:
-    """A warning if an episode takes at least twice the time limit of the environment, else an empty text."""
-    data = _as_dataset(data)
-    long = data.starts[data.lengths >= 2 * limit] if limit else data.starts[:0]
-    if len(long) == 0:
-        return ""
-    return (
-        f"the episode from {some_rows(long)} has {data.lengths.max():,} steps, and the time limit is {limit}: "
-        f"ends are missing; {REMEDY}"
-    )
+    if ended.any() and 2 * at.sum() >= ended.sum():
+        text = (
+            f"{at.sum():,} of {ended.sum():,} ends are terminals exactly at the time limit of {limit} steps, first in "
+        )
+        rows = some_rows(data.ends[at][:1])
+        yield Finding("time limits", FAULT, f"{text}{rows}: clear terminals there and set timeouts")
+    long = data.starts[data.lengths >= 2 * limit]
+    if len(long):
+        text = f"the episode from {some_rows(long)} has {data.lengths.max():,} steps, and the time limit is {limit}"
+        yield Finding("missing ends", FAULT, f"{text}: ends are missing; {REMEDY}")
 
 
 # For callers that hold columns; they go when those hold a dataset.
@@ -332,8 +314,12 @@ def serious(_: Any, raw: Mapping[str, Any]) -> Iterator[str]:
     yield from faults(make_dataset(raw, "dataset"))
 
 
-def _as_dataset(data: Any) -> Dataset:
-    return data if isinstance(data, Dataset) else Dataset.from_dict(data)
+def limits_as_terminals(columns: Any, limit: int | None) -> str:
+    return next((f.text for f in _limits(Dataset.from_dict(columns), limit) if f.check == "time limits"), "")
+
+
+def joined_episodes(columns: Any, limit: int | None) -> str:
+    return next((f.text for f in _limits(Dataset.from_dict(columns), limit) if f.check == "missing ends"), "")
 
 
 # ---- in numbers ------------------------------------------------------------------------------------------------------

@@ -3,9 +3,8 @@
 import errno
 import http.client
 import os
-import time
+import re
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,8 +16,6 @@ from arb.progress import progress
 
 BLOCK = 1 << 20
 TIMEOUT_SECONDS = 30
-PERIOD_SECONDS, SLOWEST = 30.0, 10_000
-"""A server that sends fewer bytes per second than this over a whole period is given up."""
 BUNDLED = Path(__file__).parent / "bundled"
 D4RL_CACHE = Path(".d4rl") / "datasets"
 """Where D4RL itself keeps its files, below the home directory."""
@@ -65,7 +62,8 @@ def fetch(task: Task, mirrors: tuple[str, ...] = ()) -> Path:
     What an interrupted download brought is kept beside the file (`.part`) and continued by the next one.
     """
     for mirror in mirrors:
-        refuse_malformed(mirror)
+        if not re.fullmatch(r"https?://[\w.-]+(:\d+)?(/[!-~]*)?", mirror, re.ASCII):
+            raise DataError(f"{mirror!r} is not a mirror: give the address of a folder, such as https://host/folder")
     path = cached(task)
     if path.exists():
         check(path, task)
@@ -87,32 +85,20 @@ def fetch(task: Task, mirrors: tuple[str, ...] = ()) -> Path:
     raise DataError(f"{task.name} could not be fetched ({'; '.join(failures)}{kept}); or put {task.file} at {path}")
 
 
-def refuse_malformed(mirror: str) -> None:
-    """Refuse what is not the address of a folder on a web server."""
-    try:
-        parts = urlsplit(mirror)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        sound = False
-    if not sound or any(not "!" <= letter <= "~" for letter in mirror):
-        raise DataError(f"{mirror!r} is not a mirror: give the address of a folder, such as https://host/folder")
-
-
 def _complete(url: str, part: Path, task: Task) -> None:
-    """Download and check; what another server left behind may spoil a resumed file, so that one is tried afresh."""
-    resumed = part.exists()
-    download(url, part, task.size, task.name)
-    try:
-        check(part, task)
-    except DataError:
-        if not resumed:
-            raise
+    """Download and check; a resumed file may hold what another server left behind, so that one is tried afresh."""
+    for resumed in (part.exists(), False):
         download(url, part, task.size, task.name)
-        check(part, task)
+        try:
+            check(part, task)
+            break
+        except DataError:
+            if not resumed:
+                raise
 
 
 def download(url: str, part: Path, size: int, label: str) -> None:
-    """Bring `part` up to `size` bytes, going on where an earlier attempt stopped."""
+    """Bring `part` up to `size` bytes, from where an earlier attempt stopped."""
     have = part.stat().st_size if part.exists() else 0
     if have > size:
         part.unlink()
@@ -125,31 +111,13 @@ def download(url: str, part: Path, size: int, label: str) -> None:
         if not resumed and response.length is not None and response.length != size:
             raise DataError(f"it offers {response.length:,} bytes, {label} has {size:,}: not the same file")
         with progress(label, size) as tell, part.open("ab" if resumed else "wb") as file:
-            pace = Pace()
             while block := response.read1(BLOCK):
                 file.write(block)
                 tell(file.tell())
                 if file.tell() > size:
                     break
-                pace.refuse_slow(len(block))
     if part.stat().st_size < size:
         raise DataError(f"only {part.stat().st_size:,} of {size:,} bytes arrived; run the command again to continue")
-
-
-class Pace:
-    """Gives up on a server that sends so slowly that it might as well be gone, whatever its connection says."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._since, self._bytes = clock, clock(), 0
-
-    def refuse_slow(self, received: int) -> None:
-        """Count what came; at the end of every period, refuse if it was too little."""
-        self._bytes += received
-        seconds = self._clock() - self._since
-        if seconds >= PERIOD_SECONDS:
-            if self._bytes < SLOWEST * seconds:
-                raise DataError(f"it sent {self._bytes / seconds:,.0f} bytes per second, less than {SLOWEST:,}")
-            self._since, self._bytes = self._clock(), 0
 
 
 def check(path: Path, task: Task) -> None:

@@ -26,26 +26,17 @@ import numpy as np
 from arb.data.episodes import STATE, DataWarning, make_dataset
 from arb.errors import DataError, suggest
 from arb.files import atomic_write, write_npz
-from arb.replay.dataset import OPTIONAL, REQUIRED, TIMEOUTS, Array, Dataset, single_precision
+from arb.replay.dataset import OPTIONAL, REQUIRED, TIMEOUTS, Array, Dataset, leaves, single_precision, unwrapped
 
 Source = str | os.PathLike[str]
 KNOWN = (*REQUIRED, *OPTIONAL)
-SYNONYMS = (*TIMEOUTS, "done", "dones")
-"""Flags that `Dataset.from_dict` understands, or refuses where they are ambiguous: they are always handed on."""
-OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
+SYNONYMS = (*TIMEOUTS, "done", "dones")  # flags that `Dataset.from_dict` understands, or refuses: always handed on
+# fmt: off
+OTHER_NAMES = {
     "observations": ("obs", "observation", "observation.state", "state", "states"),
     "actions": ("act", "action", "acts", "command", "commands"),
     "rewards": ("rew", "reward", "rews", "next.reward"),
-    "terminals": (
-        "terminal",
-        "terminated",
-        "terminations",
-        "is_terminal",
-        "done",
-        "dones",
-        "next.success",
-        "next.done",
-    ),
+    "terminals": ("terminal", "terminated", "terminations", "done", "dones", "next.success", "next.done"),
     "timeouts": ("timeout", "truncated", "truncations", "truncation", "is_truncated"),
     "next_observations": ("next_obs", "next_observation", "next_state", "next_states"),
     "episode_ids": ("episode", "episode_id", "episode_index", "episodes"),
@@ -56,17 +47,22 @@ MISSING = {
     "terminals": "mark the steps that ended the task, or say with --columns terminals=0 that none did",
 }
 """What to do about a column that no other name stands for."""
-MOST_NAMES = 20
-"""How many names of a file an error message lists."""
-MOST_ENTRIES = 200_000
-MOST_COLUMNS = 10_000
-MOST_TEXT = 1 << 16
-"""Bytes of an attribute; longer ones are left out."""
-LONGEST_LINE = 1 << 20
-MOST_COMPRESSED = 100
-"""Recorded data shrinks by less (D4RL's by 1.1 to 4): a file that unpacks to more is broken."""
-ALWAYS_FINE = 1 << 26
-"""Bytes that may be unpacked from a file of any size."""
+LEROBOT = {
+    "observations": "observation.state", "actions": "action", "rewards": "next.reward", "terminals": "next.success",
+    "episode_ids": "episode_index",
+}
+"""LeRobot's names. `next.done` is not among them: it ends every episode, whether the task was over or time was up."""
+IN_EPISODES = {
+    "obs": "observations", "next_obs": "next_observations", "dones": "terminals", "terminations": "terminals",
+    "truncations": "timeouts",
+}
+"""Names inside an episode of robomimic and of Minari."""
+# fmt: on
+MOST_ENTRIES, MOST_COLUMNS, LONGEST_LINE = 200_000, 10_000, 1 << 20
+MOST_NAMES = 20  # of a file, in an error message
+MOST_TEXT = 1 << 16  # bytes of an attribute; longer ones are left out
+MOST_COMPRESSED = 100  # recorded data shrinks by less (D4RL's by 1.1 to 4): a file that unpacks to more is broken
+ALWAYS_FINE = 1 << 26  # bytes that may be unpacked from a file of any size
 
 
 @dataclass(frozen=True)
@@ -79,15 +75,10 @@ class Listing:
     arrays: dict[str, Any]
     """Things with `shape` and `dtype` that `[()]` reads. A text instead is the reason why an array cannot be read."""
     attributes: dict[str, Any] = field(default_factory=dict)
-    aliases: dict[str, tuple[str, Any]] = field(default_factory=dict)
-    """Further names that `--columns` may use: what they stand for, and the entry of `arrays` that holds it too."""
-
-    def get(self, name: str) -> Any:
-        return self.aliases[name][1] if name in self.aliases and name not in self.arrays else self.arrays.get(name)
 
     def read(self, names: Iterable[str]) -> dict[str, Array]:
         """Some of the arrays, floats as float32, after a check of how large they are together."""
-        found = {name: self.get(name) for name in names}
+        found = {name: self.arrays[name] for name in names}
         for name, array in found.items():
             if isinstance(array, str):
                 raise DataError(f"{self.path}: {name} {array}")
@@ -99,11 +90,8 @@ class Listing:
 
     def _one(self, name: str, array: Any) -> Array:
         convert = array.dtype.kind == "f" and array.dtype != np.float32 and hasattr(array, "astype")
-        try:
-            with np.errstate(over="ignore"):
-                return single_precision(np.asarray(array.astype(np.float32)[()] if convert else array[()]))
-        except Exception as problem:  # parsers raise whatever they happen upon in broken bytes
-            raise DataError(f"{self.path}: {name} cannot be read ({first_line(problem)})") from None
+        with one_line(f"{self.path}: {name} cannot be read"), np.errstate(over="ignore"):
+            return single_precision(np.asarray(array.astype(np.float32)[()] if convert else array[()]))
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -136,8 +124,7 @@ def read_columns(path: Source, columns: str = "") -> tuple[dict[str, Any], dict[
             check_size(path, sum(map(_nbytes, listing.arrays.values())), listing.size)
             saved = Dataset.load(path)
             return saved.to_dict(), dict(saved.provenance)
-        episodes = {match[1]: int(match[2]) for match in map(_EPISODE.match, listing.arrays) if match}
-        read = _read_episodes if episodes else _read_flat
+        read = _read_episodes if any(map(_EPISODE.match, listing.arrays)) else _read_flat
         return read(listing, mapping), listing.attributes
 
 
@@ -187,44 +174,70 @@ def _open(path: str) -> AbstractContextManager[Listing]:
 def _read_flat(listing: Listing, mapping: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """One array per column: D4RL, OGBench, tables."""
     arrays = listing.arrays
-
-    def parts(name: str) -> dict[str, str]:
-        """The arrays behind a name: itself, or those of a group by their names in it."""
-        if listing.get(name) is not None:
-            return {"": name}
-        return {other[len(name) + 1 :]: other for other in arrays if other.startswith(f"{name}/")}
-
-    sources = {name: (name,) for name in KNOWN if parts(name)} | dict(mapping)
-    named = [source for names in mapping.values() for source in names if not _is_number(source)]
-    for source in named:
-        if not parts(source):
+    lerobot = {ours: (theirs,) for ours, theirs in LEROBOT.items() if theirs in arrays}
+    sources = lerobot | {name: (name,) for name in KNOWN if _parts(listing, name)} | dict(mapping)
+    for source in (source for names in mapping.values() for source in names if not _is_number(source)):
+        if not _parts(listing, source):
             raise DataError(f"{listing.path}: there is no {source!r}{suggest(source, arrays)}; {_contents(listing)}")
     _check_missing(listing, sources)
-    chosen = {one for names in sources.values() for source in names for one in parts(source).values()}
-    rows = next((listing.get(one).shape[:1] for one in sorted(chosen) if hasattr(listing.get(one), "shape")), ())
-    used = chosen | {listing.aliases[name][0] for name in chosen & listing.aliases.keys()}
+    parts = {source: _parts(listing, source) for names in sources.values() for source in names}
+    chosen = {one for tree in parts.values() for names in tree.values() for one in names}
+    rows = next((arrays[one].shape[:1] for one in sorted(chosen) if hasattr(arrays[one], "shape")), ())
+    used = chosen | {one for head in map(_head, chosen & arrays.keys()) for one in _numbered(arrays, head)}
     extras = {
         name
         for name, array in arrays.items()
         if name not in used and name.partition("/")[0] not in (*KNOWN, "infos", "metadata") and hasattr(array, "shape")
         if (array.shape[:1] == rows != () and array.dtype.kind in "fiub") or name in SYNONYMS
     }
-    state = {name for name in STATE if name in arrays and "next_observations" not in sources}
-    data = listing.read(sorted(chosen | extras | (state if len(state) == len(STATE) else set())))
+    state = {name for name in STATE if all(one in arrays for one in STATE) and "next_observations" not in sources}
+    data = listing.read(sorted(chosen | extras | state))
+
+    def values(source: str) -> Any:
+        if _is_number(source):
+            return np.full(rows, float(source), np.float32)
+        found = {}
+        for part, names in parts[source].items():
+            stacked = names != [source] and not part
+            found[part] = single_precision(np.stack([data[name] for name in names], 1)) if stacked else data[names[0]]
+        return unwrapped(found)
 
     def column(name: str) -> Any:
-        found: list[Any] = []
-        for source in sources[name]:
-            tree = {part: data[one] for part, one in parts(source).items()}
-            found.append(np.full(rows, float(source), np.float32) if _is_number(source) else tree.get("", tree))
+        found = [values(source) for source in sources[name]]
         if len(found) == 1:
             return found[0]
         if any(isinstance(part, dict) or part.shape[:1] != rows for part in found):
             raise DataError(f"{listing.path}: the columns joined to {name} must be arrays with the same number of rows")
         return np.concatenate([part.reshape(len(part), -1) for part in found], 1)
 
-    columns = {name: column(name) for name in sources} | {name: data[name] for name in data if name not in chosen}
+    columns = {name: column(name) for name in sources} | {name: data[name] for name in extras | state}
     return columns if "masks" not in columns or "terminals" in mapping else _with_masks(columns)
+
+
+def _parts(listing: Listing, name: str) -> dict[str, list[str]]:
+    """The arrays behind a name: itself, those of a group by their names in it, or numbered ones (`name_0`, ...)."""
+    if name in listing.arrays:
+        return {"": [name]}
+    if group := {other[len(name) + 1 :]: [other] for other in listing.arrays if other.startswith(f"{name}/")}:
+        return group
+    numbered = _numbered(listing.arrays, name)
+    numbers = [int(re.findall(r"\d+", one)[-1]) for one in numbered]
+    if numbers != [*range(len(numbers))] and numbers != [*range(1, len(numbers) + 1)]:
+        text = f"{listing.path}: {name} has columns numbered {', '.join(map(str, numbers))}"
+        raise DataError(f"{text}: each number from 0 (or 1) on must be there once")
+    return {"": numbered} if numbered else {}
+
+
+def _numbered(names: Iterable[str], head: str) -> list[str]:
+    """The names that are a head and a number, in the order of the numbers."""
+    found = [name for name in names if name != head and _head(name) == head]
+    return sorted(found, key=lambda name: int(re.findall(r"\d+", name)[-1]))
+
+
+def _head(name: str) -> str:
+    """A name without the number at its end: `state` of `state_0`, `state.0`, `state[0]`."""
+    match = re.fullmatch(r"(.+?)[._\[ ]?\d+\]?", name)
+    return match[1] if match else name
 
 
 def _with_masks(columns: dict[str, Any]) -> dict[str, Any]:
@@ -238,11 +251,6 @@ def _with_masks(columns: dict[str, Any]) -> dict[str, Any]:
 
 
 _EPISODE = re.compile(r"((?:data/demo_|episode_)(\d+))/")
-_EPISODE_NAMES = {
-    "obs": "observations", "next_obs": "next_observations", "dones": "terminals", "terminations": "terminals",
-    "truncations": "timeouts",
-}  # fmt: skip
-"""Names inside an episode of robomimic and of Minari."""
 
 
 def _read_episodes(listing: Listing, mapping: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
@@ -253,8 +261,8 @@ def _read_episodes(listing: Listing, mapping: Mapping[str, tuple[str, ...]]) -> 
     for array in listing.arrays:
         if match := _EPISODE.match(array):
             head, slash, rest = array[match.end() :].partition("/")
-            name = renamed.get(head) or (_EPISODE_NAMES.get(head, head) if head not in mapping else head)
-            if name in KNOWN and name not in constants:
+            name = renamed.get(head) or (IN_EPISODES.get(head, head) if head not in mapping else head)
+            if name in (*KNOWN, *TIMEOUTS) and name not in constants:
                 places.setdefault(int(match[2]), {})[name + slash + rest] = array
     shared = set.intersection(*map(set, places.values())) if places else set()
     _check_missing(listing, {name.partition("/")[0] for name in shared} | set(constants))
@@ -286,17 +294,16 @@ def _is_number(text: str) -> bool:
 
 def _check_missing(listing: Listing, names: Iterable[str]) -> None:
     """Raise a `DataError` that says which column is missing, and how to give it."""
-    missing = [name for name in REQUIRED if name not in set(names)]
-    if not missing:
+    missing = [name for name in KNOWN if name not in set(names)]
+    if not set(missing) & set(REQUIRED):
         return
+    problem = f"{listing.path}: the dataset has no {missing[0]!r}"
     if not listing.arrays:
-        raise DataError(f"{listing.path}: the dataset has no {missing[0]!r}: there is nothing in the file")
-    suggestion = suggested({name.split("/")[0] for name in listing.arrays}, missing)
-    unnamed = [f"{name}: {MISSING[name]}" for name in missing if f"{name}=" not in suggestion and name in MISSING]
+        raise DataError(f"{problem}: there is nothing in the file")
+    suggestion = suggested({_head(name.split("/")[0]) for name in listing.arrays} | listing.arrays.keys(), missing)
     advice = [f"try --columns {suggestion}"] if suggestion else []
-    raise DataError(
-        "; ".join([f"{listing.path}: the dataset has no {missing[0]!r}", *advice, *unnamed, _contents(listing)])
-    )
+    advice += [f"{name}: {text}" for name, text in MISSING.items() if name in missing and f"{name}=" not in suggestion]
+    raise DataError("; ".join([problem, *advice, _contents(listing)]))
 
 
 def suggested(present: Iterable[str], missing: Iterable[str]) -> str:
@@ -305,9 +312,7 @@ def suggested(present: Iterable[str], missing: Iterable[str]) -> str:
     >>> suggested(["obs", "act", "reward", "done"], ["observations", "actions", "rewards", "terminals"])
     'observations=obs,actions=act,rewards=reward,terminals=done'
     """
-    present = set(present)
-    more = [name for name in OPTIONAL if name not in present]
-    guesses = {name: next((other for other in OTHER_NAMES[name] if other in present), "") for name in (*missing, *more)}
+    guesses = {name: next((other for other in OTHER_NAMES[name] if other in set(present)), "") for name in missing}
     return ",".join(f"{name}={other}" for name, other in guesses.items() if other)
 
 
@@ -329,12 +334,10 @@ def _open_hdf5(path: Path) -> Iterator[Listing]:
         if len(arrays) > MOST_ENTRIES:
             raise DataError(f"{path}: it has more than {MOST_ENTRIES:,} entries")
 
-    try:
+    with one_line(f"{path}: not a readable HDF5 file"):
         file = h5py.File(path, "r", locking=False)
-    except Exception as problem:
-        raise DataError(f"{path}: not a readable HDF5 file ({first_line(problem)})") from None
     with file:
-        try:
+        with one_line(f"{path}: its list of contents cannot be read"):
             file.visititems(visit)  # enters every group once and follows no links
             for name in file:
                 if isinstance(file.get(name, getlink=True), h5py.HardLink):
@@ -342,10 +345,6 @@ def _open_hdf5(path: Path) -> Iterator[Listing]:
                 else:
                     arrays[name] = "is a link to another place, which is not followed"
             attributes = _hdf5_attributes(file)
-        except DataError:
-            raise
-        except Exception as problem:
-            raise DataError(f"{path}: its list of contents cannot be read ({first_line(problem)})") from None
         yield Listing(str(path), size, arrays, attributes)
 
 
@@ -405,10 +404,8 @@ def _open_npz(path: Path) -> Iterator[Listing]:
     arrays: dict[str, Any] = {}
     attributes: dict[str, Any] = {}
     size = file_size(path)
-    try:
+    with one_line(f"{path}: not a readable npz file"):
         archive = zipfile.ZipFile(path)
-    except Exception as problem:
-        raise DataError(f"{path}: not a readable npz file ({first_line(problem)})") from None
     with archive:
         if len(archive.infolist()) > MOST_ENTRIES:
             raise DataError(f"{path}: it has more than {MOST_ENTRIES:,} entries")
@@ -434,75 +431,33 @@ def _nbytes(array: Any) -> int:
 
 
 # ---- CSV and Parquet -------------------------------------------------------------------------------------------------
-_NUMBERED = re.compile(r"(.+?)[._\[ ]?(\d+)\]?")
-LEROBOT = {
-    "observation.state": "observations",
-    "action": "actions",
-    "next.reward": "rewards",
-    "next.success": "terminals",
-    "episode_index": "episode_ids",
-}
-"""LeRobot's names. `next.done` is not among them: it ends every episode, whether the task was over or time was up."""
-
-
 def _open_csv(path: Path) -> AbstractContextManager[Listing]:
-    """A table with a line of names. `state_0, state_1, ...` (also `state.0`, `state[0]`) make one column `state`."""
+    """A table with a line of names. `state_0, state_1, ...` make one column `state`; each can also be named alone."""
     size = file_size(path)
-    try:
+    with one_line(f"{path}: not a table of numbers with a line of names"):
         with path.open(newline="", encoding="utf-8") as file:
             names = [name.strip() for name in next(csv.reader([file.readline(LONGEST_LINE)]), [])]
         if not names or len(names) > MOST_COLUMNS:
             raise DataError(f"{path}: the first line must name the columns, at most {MOST_COLUMNS:,} of them")
         check_size(str(path), 8 * size, size)  # a number takes at least a digit and a comma
         table = _read_numbers(path)
-    except DataError:
-        raise
-    except (OSError, ValueError, csv.Error, RecursionError, MemoryError) as problem:
-        raise DataError(f"{path}: not a table of numbers with a line of names ({first_line(problem)})") from None
     if table.shape[1] != len(names):
         raise DataError(f"{path}: {len(names)} names in the first line, {table.shape[1]} numbers in the others")
-    repeated = [name for number, name in enumerate(names) if name in names[:number]]
-    if repeated:
+    if repeated := [name for number, name in enumerate(names) if name in names[:number]]:
         raise DataError(f"{path}: the first line names {repeated[0]!r} twice")
-    arrays: dict[str, Any] = {name: _integers(table[:, number]) for number, name in enumerate(names)}
-    aliases: dict[str, tuple[str, Any]] = {}
-    for group, entries in _numbered(names).items():
-        found = [number for number, _ in entries]
-        if found[0] in (0, 1) and found == list(range(found[0], found[0] + len(found))):
-            aliases |= {name: (group, arrays.pop(name)) for _, name in entries}
-            arrays[group] = single_precision(table[:, [names.index(name) for _, name in entries]])
-        else:
-            numbers = ", ".join(map(str, found))
-            arrays[group] = f"has columns numbered {numbers}: each number from 0 (or 1) on must be there once"
-    return nullcontext(Listing(str(path), size, arrays, aliases=aliases))
-
-
-def _numbered(names: list[str]) -> dict[str, list[tuple[int, str]]]:
-    """Groups of columns that differ in a number at the end, in the order of the numbers."""
-    groups: dict[str, list[tuple[int, str]]] = {}
-    for name in names:
-        if match := _NUMBERED.fullmatch(name):
-            groups.setdefault(match[1], []).append((int(match[2]), name))
-    return {
-        group: sorted(entries)
-        for group, entries in groups.items()
-        if group not in names and (len(entries) > 1 or entries[0][0] == 0 or group in KNOWN)
-    }
+    return nullcontext(Listing(str(path), size, {n: _integers(table[:, i]) for i, n in enumerate(names)}))
 
 
 def _read_numbers(path: Path) -> Array:
-    def read(**more: Any) -> Array:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a table without rows, which is refused later
-            return np.loadtxt(  # with an encoding, as converters get bytes without one before NumPy 2
-                path, np.float64, delimiter=",", skiprows=1, ndmin=2, comments=None, encoding="utf-8", **more
-            )
-
-    words: dict[str, str] = {"true": "1", "false": "0"}
-    try:
-        return read()
-    except ValueError:  # ten times slower, and able to read True and False
-        return read(converters=lambda text: float(words.get(text.strip().lower(), text) or "nan"))
+    options: dict[str, Any] = {"delimiter": ",", "skiprows": 1, "ndmin": 2, "comments": None, "encoding": "utf-8"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a table without rows, which is refused later
+        try:
+            return np.loadtxt(path, **options)
+        except ValueError:  # it may have True and False
+            with path.open(encoding="utf-8") as file:
+                lines = (line.lower().replace("true", "1").replace("false", "0") for line in file)
+                return np.loadtxt(lines, **options)
 
 
 def _integers(column: Array) -> Array:
@@ -523,7 +478,7 @@ def _open_parquet(place: Path) -> AbstractContextManager[Listing]:
     if not files:
         raise DataError(f"{place}: no Parquet files (data/chunk-000/file-000.parquet) are in this folder")
     size = sum(map(file_size, files))
-    try:
+    with one_line(f"{place}: its Parquet files cannot be read"):
         opened = [parquet.ParquetFile(file) for file in files]
         meta = [file.metadata for file in opened]
         groups = [part.row_group(number) for part in meta for number in range(part.num_row_groups)]
@@ -533,17 +488,10 @@ def _open_parquet(place: Path) -> AbstractContextManager[Listing]:
         numeric = [name for name, kind in kinds.items() if _is_numeric(kind)]
         tables = [file.read(columns=numeric) for file in opened]
         for name in numeric:
-            arrays[name] = np.concatenate([_from_arrow(name, table[name]) for table in tables])
-    except DataError as problem:
-        raise DataError(f"{place}: {str(problem).removeprefix(f'{place}: ')}") from None
-    except Exception as problem:
-        raise DataError(f"{place}: its Parquet files cannot be read ({first_line(problem)})") from None
+            arrays[name] = np.concatenate([_from_arrow(f"{place}: {name}", table[name]) for table in tables])
     if sum(part.num_rows for part in meta) == 0:
         raise DataError(f"{place}: the Parquet files have no rows")
-    renamed = {theirs: ours for theirs, ours in LEROBOT.items() if theirs in arrays and ours not in arrays}
-    aliases = {theirs: (ours, arrays[theirs]) for theirs, ours in renamed.items()}
-    arrays = {renamed.get(name, name): array for name, array in arrays.items()}
-    return nullcontext(Listing(str(place), size, arrays, _lerobot_info(place), aliases))
+    return nullcontext(Listing(str(place), size, arrays, _lerobot_info(place)))
 
 
 def _is_numeric(kind: Any) -> bool:
@@ -606,43 +554,33 @@ def _read_minari(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         known = ", ".join(sorted(minari.list_local_datasets())) or "none"
         raise DataError(f"minari:{name} is not installed (installed: {known}); get it with: minari download {name}")
     dataset = minari.load_dataset(name)
-    parts: list[dict[str, Any]] = [
-        {
-            "observations": _slice(episode.observations, slice(0, -1)),
-            "actions": episode.actions,
-            "rewards": episode.rewards,
-            "terminals": episode.terminations,
-            "timeouts": episode.truncations,
-            "next_observations": _slice(episode.observations, slice(1, None)),
-            "episode_ids": np.full(len(episode.rewards), number),
-        }
-        for number, episode in enumerate(dataset.iterate_episodes())
-    ]
-    if not parts:
+    episodes = list(dataset.iterate_episodes())
+    if not episodes:
         raise DataError(f"minari:{name} has no episodes")
+    nested = episodes[0].observations
+    if any(
+        isinstance(part, tuple | Mapping) for part in (nested.values() if isinstance(nested, Mapping) else [nested])
+    ):
+        raise DataError(f"minari:{name} has tuples or nested dicts for observations: flatten them when recording")
+    seen = [leaves(episode.observations) for episode in episodes]
+    columns = {
+        "observations": unwrapped({key: np.concatenate([part[key][:-1] for part in seen]) for key in seen[0]}),
+        "next_observations": unwrapped({key: np.concatenate([part[key][1:] for part in seen]) for key in seen[0]}),
+        "actions": np.concatenate([episode.actions for episode in episodes]),
+        "rewards": np.concatenate([episode.rewards for episode in episodes]),
+        "terminals": np.concatenate([episode.terminations for episode in episodes]),
+        "timeouts": np.concatenate([episode.truncations for episode in episodes]),
+        "episode_ids": np.repeat(np.arange(len(episodes)), [len(episode.rewards) for episode in episodes]),
+    }
     spec = dataset.spec.env_spec
-    return _concatenate(parts), {"env": spec.id if spec else "", "minari": name}
-
-
-def _slice(value: Any, rows: slice) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _slice(part, rows) for key, part in value.items()}
-    if isinstance(value, tuple):
-        raise DataError("observations that are tuples are not supported: flatten them when recording")
-    return single_precision(np.asarray(value)[rows])
-
-
-def _concatenate(parts: list[Any]) -> Any:
-    if isinstance(parts[0], Mapping):
-        return {key: _concatenate([part[key] for part in parts]) for key in parts[0]}
-    return np.concatenate(parts)
+    return columns, {"env": spec.id if spec else "", "minari": name}
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
 WRITTEN = (".hdf5", ".h5", ".npz")
 
 
-def check_writable(path: Path) -> None:
+def check_suffix(path: Path) -> None:
     """Refuse a name whose ending is none of those that are written."""
     if path.suffix.lower() not in WRITTEN:
         raise DataError(f"{path}: a dataset is written to a name ending in {', '.join(WRITTEN)}")
@@ -653,7 +591,7 @@ def write_dataset(path: Path, dataset: Dataset, compression: int = 4) -> None:
 
     Its provenance becomes attributes (HDF5) or further arrays (npz), as far as it is numbers, texts and lists of them.
     """
-    check_writable(path)
+    check_suffix(path)
     columns: dict[str, Any] = {}
     for name, column in dataset.to_dict().items():
         columns |= {f"{name}/{k}": v for k, v in column.items()} if isinstance(column, Mapping) else {name: column}
@@ -704,6 +642,17 @@ def free_memory() -> int | None:
         return 1024 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
     except (OSError, StopIteration, ValueError, IndexError):
         return None
+
+
+@contextmanager
+def one_line(what: str) -> Iterator[None]:
+    """Whatever a parser happens upon in broken bytes, as a `DataError` of one line."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as problem:
+        raise DataError(f"{what} ({first_line(problem)})") from None
 
 
 def first_line(problem: Exception) -> str:
