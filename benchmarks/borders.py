@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from arb.data.columns import _settled, finish
-from arb.data.load import read_raw
+from arb.data.episodes import find_ends, make_dataset
+from arb.data.formats import read_columns
 from arb.data.tasks import MAZE_LIMITS
-from arb.replay.dataset import check_dataset
-from arb.replay.episodes import episode_ends
+from arb.replay.dataset import check_columns, episode_ends
+from arb.suite.datasets import locate
 
 PLAIN = ("observations", "actions", "rewards", "terminals", "timeouts")
 
 
 def ends_of(raw: Any) -> np.ndarray:
-    """Per row, whether `arb.data.load` takes it for the last of its episode."""
-    ids = finish(raw, "data").columns["episode_ids"]
-    return np.append(ids[1:] != ids[:-1], True)
+    """Per row, whether `read_dataset` takes it for the last of its episode."""
+    dataset = make_dataset(raw, "data")
+    return np.isin(np.arange(len(dataset)), dataset.ends)
 
 
 def told(rule: str, found: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -46,17 +46,17 @@ def main() -> None:
     size = ":3000" if options.parse_args().quick else ""
     total: dict[str, np.ndarray] = {}
     for name in [f"suite:antmaze-{maze}-{walk}{size}" for maze in MAZE_LIMITS for walk in ("play", "diverse")]:
-        raw, *_ = read_raw(name)
-        truth, data = ends_of(raw), check_dataset({key: raw[key] for key in PLAIN})
+        raw, *_ = read_columns(locate(name))
+        truth, data = ends_of(raw), check_columns({key: raw[key] for key in PLAIN})
         print(f"{name}: {len(truth):,} rows, {truth.sum():,} episodes")
         flags = data.terminated | data.truncated
         flags[-1] = True
-        found = {"flags alone": flags, "step test (buffer/episodes.py, _goes_on)": episode_ends(data),
-                 "start test (data/columns.py, _settled)": episode_ends(_settled(data))}  # fmt: skip
+        found = {"flags alone": flags, "step test (replay/dataset.py, episode_ends)": episode_ends(data),
+                 "start test (data/episodes.py, find_ends)": find_ends(data)}  # fmt: skip
         for rule, ends in found.items():
             total[rule] = total.get(rule, 0) + told(rule, ends, truth)
     print("all:", "; ".join(f"{rule} {false:,} false, {missed:,} missed" for rule, (false, missed) in total.items()))
-    raw, *_ = read_raw(f"suite:hopper-mixed{size}")
+    raw, *_ = read_columns(locate(f"suite:hopper-mixed{size}"))
     truth = ends_of(raw)
     print(f"suite:hopper-mixed: {len(truth):,} rows, {truth.sum():,} episodes")
     columns = {key: np.asarray(raw[key]) for key in (*PLAIN, "next_observations")}
@@ -65,8 +65,8 @@ def main() -> None:
     limits[999::1000] = True
     for defect, change in {"shifted": {"next_observations": shifted}, "false limits": {"timeouts": limits}}.items():
         spoilt = columns | change
-        told(f"{defect}, as they are", episode_ends(check_dataset(spoilt)), truth)
-        told(f"{defect}, _repaired (data/columns.py)", ends_of(spoilt), truth)
+        told(f"{defect}, as they are", episode_ends(check_columns(spoilt)), truth)
+        told(f"{defect}, repaired (data/episodes.py)", ends_of(spoilt), truth)
 
 
 if __name__ == "__main__":

@@ -30,14 +30,14 @@ OBS, ACTIONS, HORIZON = 17, 6, 1000
 LOAD = """
 import json, pathlib, sys, time
 import h5py, numpy
-import arb.data, arb.data.hdf5
+from arb.data.formats import read_dataset
 # getrusage would remember the size of the process that started this one
 lines = lambda: pathlib.Path("/proc/self/status").read_text().splitlines()
 peak = lambda: next(int(line.split()[1]) * 1024 for line in lines() if line.startswith("VmHWM"))
 before, start = peak(), time.perf_counter()
-columns = arb.data.load(sys.argv[1])
+dataset = read_dataset(sys.argv[1])
 seconds = time.perf_counter() - start
-print(json.dumps([seconds, peak() - before, len(set(columns["episode_ids"].tolist()))]))
+print(json.dumps([seconds, peak() - before, dataset.num_episodes]))
 """
 
 RUN = """

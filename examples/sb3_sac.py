@@ -21,7 +21,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 import arb
 from arb.adapters.sb3 import RefreshCallback, ReplayBuffer
-from arb.data import load
 
 SAMPLERS = {"arb": arb.ARB(temperature="auto"), "parallel": arb.Mixed(0.5), "uniform": arb.Uniform()}
 
@@ -29,7 +28,7 @@ SAMPLERS = {"arb": arb.ARB(temperature="auto"), "parallel": arb.Mixed(0.5), "uni
 def past(steps: int = 20_000) -> dict[str, Any]:
     """Random steps of Pendulum: the bundled ones, or as many new ones if HDF5 cannot be read here."""
     try:
-        return dict(load("bundled:pendulum-random"))
+        return arb.load_dataset("bundled:pendulum-random").to_dict()
     except arb.DataError:
         pass
     env, rows = gym.make("Pendulum-v1"), []

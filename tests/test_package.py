@@ -43,7 +43,7 @@ print(time.process_time() - start)
 
 
 @pytest.mark.parametrize(
-    "name", ["data.read", "envs.make", "testing.check_sampler", "agents.IQL", "adapters.cleanrl.ReplayBuffer"]
+    "name", ["data.read_dataset", "envs.make", "testing.check_sampler", "agents.IQL", "adapters.cleanrl.ReplayBuffer"]
 )
 def test_parts_are_there_after_a_plain_import(name):
     code = f"import arb; assert '{name.split('.')[0]}' in dir(arb); print(arb.{name}.__name__)"

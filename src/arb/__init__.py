@@ -19,13 +19,16 @@ from arb.replay.storage import Batch
 __version__ = "0.1.0"
 __all__ = [
     "ARB", "Batch", "DataError", "Dataset", "Mixed", "ReplayBuffer", "Sampler", "Uniform", "__version__",
-    "categorical_score", "compare", "gaussian_score", "keep_best", "load_policy", "make_report", "run", "sweep",
+    "categorical_score", "compare", "gaussian_score", "keep_best", "load_dataset", "load_policy", "make_report", "run",
+    "sweep",
     "tanh_gaussian_score",
 ]  # fmt: skip
 
 _PARTS = ("adapters", "agents", "data", "envs", "lab", "paper", "policies", "report", "suite", "testing")
-_LAZY = {"compare": "arb.api", "load_policy": "arb.policies", "make_report": "arb.report.page",
-         "run": "arb.api", "sweep": "arb.api"}  # fmt: skip
+_LAZY = {
+    "compare": "arb.api", "load_dataset": "arb.suite.datasets", "load_policy": "arb.policies",
+    "make_report": "arb.report.page", "run": "arb.api", "sweep": "arb.api",
+}  # fmt: skip
 """Public names by the module that defines them."""
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from arb.api import sweep as sweep
     from arb.policies import load_policy as load_policy
     from arb.report.page import make_report as make_report
+    from arb.suite.datasets import load_dataset as load_dataset
 else:  # hidden from type checkers, for which it would make every name of this package exist
 
     def __getattr__(name):

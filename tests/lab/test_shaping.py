@@ -8,11 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from arb.data import Reference, load, normalised
+from arb.data import Reference, normalised
 from arb.data.tasks import FAMILIES, family_of
 from arb.lab.algorithms import ShapingRule, tuned
 from arb.lab.preprocessing import Shaping, fit, moments, return_scale
+from tests.data.recordings import load as load_walk
 from tests.data.recordings import walk
+
+
+def load(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return load_walk(columns).to_dict()
 
 
 def rule(agent: str, family: str) -> ShapingRule:

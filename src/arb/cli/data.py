@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from arb.data.tasks import FAMILIES, PAPER, SUITE, TASKS, Task, find_task
 from arb.errors import DataError
 from arb.files import check_writable
+from arb.replay.dataset import Dataset
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -45,12 +47,20 @@ def _fetch(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _load(source: str, columns: str) -> Dataset:
+    from arb.data.episodes import DataWarning
+    from arb.suite.datasets import load_dataset
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # the commands print what was repaired
+        return load_dataset(source, columns)
+
+
 def _info(arguments: argparse.Namespace) -> int:
     from arb.data.audit import describe, reference_of
-    from arb.data.load import open_source
     from arb.data.tasks import Reference
 
-    data = open_source(arguments.file, arguments.columns)
+    data = _load(arguments.file, arguments.columns)
     reference = Reference(*arguments.reference) if arguments.reference else reference_of(arguments.file, data)
     print("\n".join(describe(data, reference)))
     return 0
@@ -58,10 +68,10 @@ def _info(arguments: argparse.Namespace) -> int:
 
 def _audit(arguments: argparse.Namespace) -> int:
     from arb.data.audit import audit
-    from arb.data.load import place_of
     from arb.progress import count
+    from arb.suite.datasets import locate
 
-    result = audit(place_of(arguments.file), arguments.env, arguments.columns)
+    result = audit(locate(arguments.file), arguments.env, arguments.columns)
     counted = f": {count(result.rows, 'row')}, {count(result.episodes, 'episode')}" if result.rows else ""
     print(f"{result.source}{counted}")
     for finding in result.findings:
@@ -72,13 +82,13 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 def _convert(arguments: argparse.Namespace) -> int:
     from arb.data.audit import FAULT, audit
-    from arb.data.formats import check_writable, write_dataset
-    from arb.data.load import open_source, place_of
+    from arb.data.formats import check_suffix, write_dataset
     from arb.progress import count
+    from arb.suite.datasets import locate
 
-    check_writable(arguments.out)
-    place = place_of(arguments.file)
-    data = open_source(place, arguments.columns)
+    check_suffix(arguments.out)
+    place = locate(arguments.file)
+    data = _load(place, arguments.columns)
     env = {"env": arguments.env} if arguments.env else {}
     write_dataset(arguments.out, replace(data, provenance={**data.provenance, **env, "converted_from": place}), 9)
     for note in data.provenance.get("repaired", ()):

@@ -66,7 +66,7 @@ def setting(text: str) -> tuple[str, str]:
     >>> setting("schedule.online=500")
     ('schedule.online', '500')
     """
-    from arb.data.load import is_source
+    from arb.suite.datasets import is_source
 
     name, equals, value = text.partition("=")
     if equals:

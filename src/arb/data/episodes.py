@@ -44,7 +44,7 @@ def make_dataset(raw: Mapping[str, Any], source: str, attributes: Mapping[str, A
         raise DataError(f"{source}: {problem}") from None
     data, notes = _repaired(data, measured=after is not None)
     provenance = {**(attributes or {}), "source": source}
-    return Dataset.from_columns(data, _ends(data), provenance | ({"repaired": notes} if notes else {}))
+    return Dataset.from_columns(data, find_ends(data), provenance | ({"repaired": notes} if notes else {}))
 
 
 def state_after(raw: Mapping[str, Any]) -> Array | None:
@@ -85,7 +85,7 @@ def _repaired(data: Columns, measured: bool) -> tuple[Columns, list[str]]:
     return replace(data, truncated=truncated), [text]
 
 
-def _ends(data: Columns) -> NDArray[np.bool_]:
+def find_ends(data: Columns) -> NDArray[np.bool_]:
     """Where episodes end; known starts decide where next observations are missing and terminals may not be ends.
 
     In D4RL's AntMaze the ant walks on after a terminal. Whether it did shows in the row after: a reset looks like the

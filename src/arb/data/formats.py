@@ -612,6 +612,15 @@ def write_dataset(path: Path, dataset: Dataset, compression: int = 4) -> None:
         temporary.write_bytes(made.getbuffer())
 
 
+def without_suffix(name: str) -> str:
+    """A file's name as folders of runs have it.
+
+    >>> without_suffix("my.hdf5"), without_suffix("my.csv")
+    ('my', 'my.csv')
+    """
+    return next((name.removesuffix(end) for end in WRITTEN if name.endswith(end)), name)
+
+
 # ---- bounds ----------------------------------------------------------------------------------------------------------
 def file_size(path: Path) -> int:
     """The size of a regular file; a folder, a pipe or a device is refused."""

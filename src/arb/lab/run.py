@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
-from arb.data import fingerprint, read
 from arb.errors import DataError
 from arb.files import check_folder, locked, write_text
 from arb.lab.checkpoint import SHARED, Pretrained
@@ -22,6 +21,7 @@ from arb.lab.stopping import stoppable
 from arb.lab.training import Training
 from arb.progress import Tell
 from arb.report.plots import plot_run
+from arb.suite.datasets import load_dataset
 
 
 def run(
@@ -80,7 +80,7 @@ def run(
 def _refuse_changed_data(folder: Path, config: Config, problem: Problem | None) -> None:
     """Refuse to return a finished run of other data; where the data is not here, there is nothing to compare."""
     try:
-        data_hash = problem.data_hash if problem else fingerprint(read(config.task).columns)
+        data_hash = problem.data_hash if problem else load_dataset(config.task).fingerprint
     except (DataError, OSError):
         return
     refuse_other_data(folder, config, data_hash)

@@ -7,6 +7,7 @@ environments. They resemble D4RL's and are not D4RL's: scores on them do not com
 import csv
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,6 @@ from arb.files import locked
 from arb.progress import progress
 from arb.replay.dataset import Dataset
 from arb.suite.ladders import Ladder, read_ladder
-from arb.suite.recorder import Tell, record_recipe, versions
 
 PREFIX = "suite:"
 FEWEST, MOST = 1_000, 20_000_000
@@ -99,6 +99,8 @@ def made(name: str, make_it: bool = True) -> Path:
 
 def make(asked: Wanted, out: Path, ladder: Ladder | None = None) -> Dataset:
     """Record a dataset and write it in D4RL's layout; the file appears only when it is complete."""
+    from arb.suite.recorder import versions
+
     ladder = ladder or read_ladder(asked.ladder)
     with progress(f"making {asked.source}", asked.rows) as tell:
         dataset = (_walks if asked.task.family == "antmaze" else _rungs)(asked, ladder, tell)
@@ -119,8 +121,9 @@ def make(asked: Wanted, out: Path, ladder: Ladder | None = None) -> Dataset:
     return dataset
 
 
-def _rungs(asked: Wanted, ladder: Ladder, tell: Tell) -> Dataset:
+def _rungs(asked: Wanted, ladder: Ladder, tell: Callable[[int], None]) -> Dataset:
     from arb.envs import make as make_env
+    from arb.suite.recorder import record_recipe
 
     def policy(name: str) -> tuple[Any, str]:
         rung = ladder.rungs[name]
@@ -131,7 +134,7 @@ def _rungs(asked: Wanted, ladder: Ladder, tell: Tell) -> Dataset:
     return record_recipe(make_env(asked.task.env), asked.quality, policy, asked.rows, _seed(asked), tell)
 
 
-def _walks(asked: Wanted, ladder: Ladder, tell: Tell) -> Dataset:
+def _walks(asked: Wanted, ladder: Ladder, tell: Callable[[int], None]) -> Dataset:
     from arb.suite.mazes import NOISE, TOWARDS, Walk, record_walks
 
     maze, kind = asked.quality.split("-")
@@ -174,6 +177,8 @@ def verdict(asked: Wanted, dataset: Dataset) -> str:
 
 def recorded_with() -> str:
     """The packages that decide what is recorded, and their versions."""
+    from arb.suite.recorder import versions
+
     return ", ".join(f"{name} {number}" for name, number in versions("mujoco", "numpy").items())
 
 

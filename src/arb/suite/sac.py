@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from arb.agents import SAC, SACConfig, learn, load, on_host, save
-from arb.data.formats import check_writable, write_dataset
+from arb.data.formats import check_suffix, write_dataset
 from arb.envs import flattened, make
 from arb.envs.rollout import ActionMap, Collector, play
 from arb.errors import DataError, check_choice
@@ -226,7 +226,7 @@ def collect(request: Request, out: Path, command: str = "") -> Dataset:
     fewest = sum(RECIPES.get(request.quality, {"": 1}).values())
     if request.steps < fewest:
         raise DataError(f"a dataset {request.quality!r} needs at least {count(fewest, 'step')}, not {request.steps}")
-    check_writable(out)
+    check_suffix(out)
     env = flattened(make(request.env))
     if request.quality == "random":
         run = Run(Plan(request.env, request.seed), request.folder, [])
