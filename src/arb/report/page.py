@@ -105,16 +105,17 @@ def make_report(
                 drawn = rendered(figure).items()
                 content |= {f"figures/{folders[name]}{figure_name}.{ending}": data for ending, data in drawn}
         sections.append(page_data(results, made, name, baseline))
-        texts.append((f"{name}\n{'═' * len(name)}\n" if name else "") + _text(results, made))
+        texts.append(f"{name}\n{'═' * len(name)}\n{_text(results, made, brief=True)}" if name else _text(results, made))
     content["index.html"] = page(sections, runs.unreadable, title).encode()
     written = write_files(out, content, _LIST)
     return Report("\n".join([*texts, *runs.unreadable]), out / "index.html", written)
 
 
-def _text(results: Results, made: Sequence[Table]) -> str:
+def _text(results: Results, made: Sequence[Table], brief: bool = False) -> str:
     """Areas, last evaluations and differences to the baseline of all agents, their curves, and what is missing."""
-    chosen = [table.text() for table in made if table.name.startswith(("area-", "last-", "paired-1-"))]
-    return "\n".join(part for part in [*chosen, text_curves(results), missing_text(results)] if part)
+    kinds = ("paired-1-",) if brief else ("area-", "last-", "paired-1-")
+    chosen = [table.text() for table in made if table.name.startswith(kinds)]
+    return "\n".join(part for part in [*chosen, "" if brief else text_curves(results), missing_text(results)] if part)
 
 
 def missing_text(results: Results, most: int = 10) -> str:

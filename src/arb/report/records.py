@@ -10,6 +10,7 @@ one run unreadable, never the report.
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -128,9 +129,9 @@ class Runs:
 
     def by_archive(self) -> dict[str, "Runs"]:
         """One part per archive, by name, and one of all run folders, named `run folders`."""
-        files = sorted({run.archive for run in self.all if run.archive})
-        stems = [Path(file).stem for file in files]
-        names = {file: stem if stems.count(stem) == 1 else file for file, stem in zip(files, stems, strict=True)}
+        files = {run.archive for run in self.all if run.archive}
+        above = os.path.commonpath([Path(file).parent for file in files]) if files else ""
+        names = {file: str(Path(file).relative_to(above).with_suffix("")) for file in files}
         parts: dict[str, list[Record]] = {}
         for run in self.all:
             parts.setdefault(names.get(run.archive, "run folders"), []).append(run)

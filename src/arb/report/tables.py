@@ -43,7 +43,7 @@ class Entry:
         """
         if self.value is None:
             return "—" + self.mark
-        style = f"{'+' if self.signed else ''}.{self.digits}f"
+        style = f"{'+' if self.signed else ''}z.{self.digits}f"
         text = format(self.value, style)
         if self.std is not None:
             text += f" ± {self.std:.{self.digits}f}"

@@ -290,15 +290,17 @@ function archives() {
     element("td", { class: "lead-col" }, element("button", { type: "button", class: "link", text: one.name,
       onclick: () => { pick(i); document.getElementById("subtitle").scrollIntoView(); } })),
     element("td", { class: "lead-col", text: one.agents.map((agent) => agent.name).join(", ") }),
-    ...one.facts.map(([, value]) => element("td", { text: value, "data-value": value }))]);
+    ...one.facts.map(([, value]) => element("td", { class: "lead-col", text: value, "data-value": value }))]);
   const select = element("select", { "aria-label": "Archive", onchange: () => pick(select.selectedIndex) },
     ...everything.sections.map((one) => element("option", { text: one.name })));
   const pick = (i) => { select.selectedIndex = i; show(everything.sections[i]); };
   const head = ["archive", "agents", ...everything.sections[0].facts.map(([name]) => name)];
   document.querySelector(".brand").after(select);
   document.querySelector(".opening h1").after(element("div", { class: "card archives" }, plainTable("archives", head, lines)));
+  const finished = everything.sections.map((one) => Number(one.facts[0][1]));
+  pick(finished.indexOf(Math.max(...finished)));
 }
 
 main.append(holder);
 if (everything.sections.length > 1) archives();
-show(everything.sections[0]);
+else show(everything.sections[0]);
