@@ -202,11 +202,7 @@ def reference_scores() -> dict[str, dict[str, list[float]]]:
 
     found: dict[str, dict[str, list[float]]] = {}
     for run in read_runs([REFERENCE]).done:
-        learner = (
-            "behaviour cloning"
-            if run.config.get("settings.beta", run.config.get("settings.temperature")) == 0
-            else "IQL"
-        )
+        learner = "behaviour cloning" if run.config["settings.beta"] == 0 else "IQL"
         score = float(run.curves["pretrain"].means[-LAST:].mean())
         found.setdefault(run.task, {}).setdefault(learner, []).append(score)
     return found

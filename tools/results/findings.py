@@ -241,8 +241,9 @@ def distinct(campaigns: Sequence[Campaign]) -> Iterator[tuple[str, str, list[Com
 
 
 def identity(run: Record) -> str:
-    """Equal for copies of a run in several archives."""
-    return json.dumps([run.config, run.data.get("sha256")], sort_keys=True)
+    """Equal for copies of a run in several archives, and not for the same run on another machine."""
+    scores = [curve.means.tolist() for curve in run.curves.values()]
+    return json.dumps([run.config, run.data.get("sha256"), scores], sort_keys=True)
 
 
 def _by_default(one: Comparison) -> bool:
