@@ -25,26 +25,23 @@ CLIPS = tuple(dict.fromkeys([*((low, 7.0) for low in LOWS), *((-12.0, high) for 
 
 
 class Experiment(NamedTuple):
-    """A table or figure of the paper."""
+    """A table or figure of the paper: what it shows, and its grid."""
 
     shows: str
     tasks: Sequence[str]
     agents: Sequence[str]
     strategies: Sequence[str] = ALL
-    leaves: Mapping[str, Sequence[Any]] = {}
-    tasks_to_try: Sequence[str] = ()
-    """Of the preset `smoke`, if fewer."""
+    axes: Mapping[str, Sequence[Any]] = {}
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     "main": Experiment(
-        "table 1: groups of tasks, three algorithms, five strategies",
-        PAPER, ("calql", "pex", "famo2o"), tasks_to_try=ONE_PER_GROUP,
+        "table 1: groups of tasks, three algorithms, five strategies", PAPER, ("calql", "pex", "famo2o")
     ),
-    "calql": Experiment("Cal-QL, task by task", PAPER, ("calql",), tasks_to_try=ONE_PER_GROUP),
-    "pex": Experiment("PEX, task by task", PAPER, ("pex",), tasks_to_try=ONE_PER_GROUP),
-    "famo2o": Experiment("FamO2O, task by task", PAPER, ("famo2o",), tasks_to_try=ONE_PER_GROUP),
-    "iql": Experiment("IQL, task by task", PAPER, ("iql",), tasks_to_try=ONE_PER_GROUP),
+    "calql": Experiment("Cal-QL, task by task", PAPER, ("calql",)),
+    "pex": Experiment("PEX, task by task", PAPER, ("pex",)),
+    "famo2o": Experiment("FamO2O, task by task", PAPER, ("famo2o",)),
+    "iql": Experiment("IQL, task by task", PAPER, ("iql",)),
     "online-ratio": Experiment("the online share of batches on hopper with FamO2O", HOPPERS, ("famo2o",)),
     "trajectory": Experiment(
         "weights of trajectories against weights of transitions",
@@ -68,31 +65,31 @@ SHORTER: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 DATA = ("d4rl", "suite")
 ROWS_TO_TRY = 2_000
-"""Of the suite's sets with the preset `smoke`."""
+"""Of the suite's datasets with the preset `smoke`."""
 
 
 def cells_of(name: str, preset: str, data: str) -> list[Cell]:
-    """The runs of an experiment, on D4RL's data or on the sets of the suite that resemble them."""
+    """The runs of an experiment, on D4RL's data or on the datasets of the suite that resemble them."""
     from arb.lab.grid import grid
 
     for kind, value, known in (("experiment", name, EXPERIMENTS), ("preset", preset, SEEDS), ("data", data, DATA)):
         if value not in known:
             raise DataError(f"there is no {kind} {value!r}{suggest(value, known)}; there are {', '.join(known)}")
     experiment = EXPERIMENTS[name]
-    tasks = experiment.tasks_to_try if preset == "smoke" and experiment.tasks_to_try else experiment.tasks
+    tasks = ONE_PER_GROUP if preset == "smoke" and experiment.tasks == PAPER else experiment.tasks
     return grid(
         [_on_suite(task, preset) for task in tasks] if data == "suite" else tasks,
         experiment.agents,
         experiment.strategies,
         SEEDS[preset],
-        experiment.leaves,
+        experiment.axes,
         preset=preset,
         overrides=SHORTER.get(preset),
     )
 
 
 def _on_suite(task: str, preset: str) -> str:
-    """The set of the suite that resembles a task of D4RL."""
+    """The dataset of the suite that resembles a task of D4RL."""
     name = "suite:" + task.removesuffix("-v2").replace("medium-replay", "mixed")
     name = name if name in SUITE else f"{name}-play"
     return f"{name}:{ROWS_TO_TRY}" if preset == "smoke" else name
