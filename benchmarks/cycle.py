@@ -63,9 +63,8 @@ def ours(
     sampler: Sampler,
     cycles: int,
     size: Cycle,
-    ahead: bool = False,
 ) -> Callable[[], Parts]:
-    """A function that runs one cycle and returns the seconds of each part; `ahead` scores while it collects."""
+    """A function that runs one cycle and returns the seconds of each part."""
     buffer = ReplayBuffer(len(data["rewards"]) + cycles * size.steps, sampler, seed=0)
     buffer.load_dataset(data)
     agent = IQL.create(jax.random.key(0), OBS, ACTION)
@@ -74,10 +73,9 @@ def ours(
     def cycle() -> Parts:
         nonlocal agent
         marks = [time.perf_counter()]
-        with buffer.refresh_ahead(partial(scores, agent), chunk=ROWS_PER_CALL, background=ahead) as refresh:
-            collector.collect(on_host(agent.actor), buffer, size.steps)
-            marks.append(time.perf_counter())
-            refresh.finish()
+        collector.collect(on_host(agent.actor), buffer, size.steps)
+        marks.append(time.perf_counter())
+        buffer.refresh(partial(scores, agent), chunk=ROWS_PER_CALL)
         marks.append(time.perf_counter())
         batches = buffer.sample((size.updates, BATCH))
         marks.append(time.perf_counter())
@@ -166,7 +164,6 @@ def main() -> None:
             "naive": ours(data, Uniform(), turns, size),
             "ARB": ours(data, ARB(0.5), turns, size),
             "ARB auto": ours(data, ARB("auto"), turns, size),
-            "ARB, scored while collecting": ours(data, ARB(0.5), turns, size, ahead=True),
             "ARB's matrix products": partial(at_the_limit, rows, size),
         }
         seen = [{name: run() for name, run in variants.items()} for _ in range(turns)][1:]

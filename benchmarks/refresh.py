@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from arb import ARB, ReplayBuffer
-from arb.replay.scoring import CHUNK
+from arb.replay.scores import CHUNK
 from interleaved import table, time_in_turns
 
 OBS, ACTION, EPISODE = 11, 3, 1000
@@ -35,7 +35,6 @@ Score = Callable[[np.ndarray, np.ndarray], jax.Array]
 SAMPLERS = {
     "refresh, λ = 0.5": lambda: ARB(0.5),
     "refresh, auto": lambda: ARB("auto", effective=0.25),
-    "refresh, λ = 0.5 with a floor": lambda: ARB(0.5, least_effective=0.25),
     "transitions, λ = 0.5": lambda: ARB(0.5, level="transition"),
     "transitions, auto": lambda: ARB("auto", effective=0.25, level="transition"),
 }

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from arb import ARB, ReplayBuffer
-from arb.replay.scoring import CHUNK
+from arb.replay.scores import CHUNK
 from interleaved import table, time_in_turns
 
 BATCH, EPISODE, OBS, ACTION = 256, 500, 11, 3

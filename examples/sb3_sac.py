@@ -52,7 +52,7 @@ class Report(BaseCallback):
 
     def _on_step(self) -> bool:
         if self.num_timesteps % self.every == 0:
-            stats = self.model.replay_buffer.rows.stats()
+            stats = self.model.replay_buffer.index.stats()
             returns = [episode["r"] for episode in self.model.ep_info_buffer][-5:]
             print(
                 f"step {self.num_timesteps:6d}   online: {stats['online_rows']:4.0%} of the rows, "

@@ -141,10 +141,10 @@ def grouped(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return parts
 
 
-def digest(header: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> str:
-    """SHA-256 of a state: plain values, and groups of arrays by their names, types, shapes and bytes."""
-    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    for name, value in sorted(flattened(parts).items()):
+def digest(values: Any, arrays: Mapping[str, Any]) -> str:
+    """SHA-256 of plain values, as JSON, and of arrays by their names, types, shapes and bytes."""
+    found = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
+    for name, value in sorted(arrays.items()):
         array = np.asarray(value)
         found.update(f"{name}:{array.dtype.str}{array.shape}".encode())
         found.update(np.ascontiguousarray(array).data)
@@ -152,19 +152,27 @@ def digest(header: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) ->
 
 
 def write_state(path: str | os.PathLike[str], header: Mapping[str, Any], parts: Mapping[str, Arrays]) -> None:
-    """Write a header (anything JSON can hold) and named groups of arrays to one .npz file, replacing it at once."""
-    write_npz(Path(path), {_HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8), **flattened(parts)})
+    """Write a header (anything JSON can hold) and named groups of arrays to one .npz file, with a checksum."""
+    arrays = flattened(parts)
+    saved = json.dumps({"checksum": digest(header, arrays), "header": header})
+    write_npz(Path(path), {_HEADER: np.frombuffer(saved.encode(), np.uint8), **arrays})
 
 
 def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Arrays]]:
-    """Read what `write_state` wrote."""
+    """Read what `write_state` wrote; a file without its checksum, or with another content, is refused."""
     with Path(path).open("rb") as opened:
         try:
             with np.load(opened, allow_pickle=False) as file:
-                header = json.loads(file[_HEADER].tobytes())
-                return header, grouped(file)
+                arrays = {name: file[name] for name in file.files}
+            saved = json.loads(arrays.pop(_HEADER).tobytes())
         except Exception as error:  # a broken archive can make its parsers raise anything
             raise DataError(f"{path} is not a saved replay buffer, or is damaged: {error}") from None
+    if not isinstance(saved, dict) or "checksum" not in saved:
+        raise DataError(f"{path} has no checksum: it is damaged, or was saved by another version")
+    header = saved.get("header")
+    if saved["checksum"] != digest(header, arrays):
+        raise DataError(f"{path} is damaged: it is not what was written; save it again, or start again")
+    return header, grouped(arrays)
 
 
 class GrowingTable:

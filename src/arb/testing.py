@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.replay.index import Ledger
+from arb.replay.index import ReplayIndex
 from arb.replay.samplers import Sampler
 
 MakeSampler = Callable[[], Sampler]
@@ -81,16 +81,16 @@ _SITUATIONS: dict[str, tuple[Any, ...]] = {
 
 
 def _in_situation(sampler: Sampler, seed: int, capacity: int, lengths: Sequence[int], *stages: Any) -> Sampler:
-    sampler.bind(Ledger(capacity))
-    sampler.insert(sampler.ledger.extend(np.array(lengths), online=False)[0])
+    index = ReplayIndex(capacity, sampler, seed)
+    index.extend(lengths)
     for envs, times, ends in stages:
         for t in range(times):
-            sampler.insert(sampler.ledger.append(envs, online=True)[0])
+            index.append(envs)
             for env in envs if (t + 1) % ends == 0 else ():
-                sampler.ledger.close(env)
+                index.close(env)
         if not envs and sampler.needs_scores:
-            scores = np.random.default_rng(seed).normal(-2.0, 1.0, sampler.ledger.size).astype(np.float32)
-            sampler.update_weights(scores, sampler.ledger.head)
+            scores = np.random.default_rng(seed).normal(-2.0, 1.0, index.size).astype(np.float32)
+            sampler.update_weights(scores, index.num_added)
     return sampler
 
 
@@ -98,7 +98,7 @@ def _check_sampler(make: MakeSampler, sampler: Sampler, draws: int, seed: int) -
     def sampled(which: Sampler, *shape: int) -> NDArray[np.int64]:
         return which.sample_indices(np.random.default_rng(seed), shape)
 
-    p, size = sampler.probabilities(), sampler.ledger.size
+    p, size = sampler.probabilities(), sampler.index.size
     assert p.shape == (size,), f"probabilities() has shape {p.shape} for {size} rows"
     assert (p >= 0.0).all(), "probabilities() has negative entries"
     assert abs(p.sum() - 1.0) < 1e-9, f"probabilities() sums to {p.sum()}, not to 1"
@@ -116,8 +116,7 @@ def _check_sampler(make: MakeSampler, sampler: Sampler, draws: int, seed: int) -
     excess = frequency_excess(counts, p)
     assert excess < 5.0, f"frequencies do not match probabilities(): chi-square at {excess:.1f} sigma"
     twin = make()
-    twin.bind(Ledger.from_state(sampler.ledger.capacity, sampler.ledger.state()))
-    twin.restore(sampler.state())
+    ReplayIndex(sampler.index.capacity, twin).restore(*sampler.index.state())
     assert (sampled(sampler, 64) == sampled(twin, 64)).all(), "a sampler restored from state() draws other rows"
 
 

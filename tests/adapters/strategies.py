@@ -19,6 +19,5 @@ STRATEGIES = {
     "trajectory": lambda: arb.ARB(0.5),
     "transition": lambda: arb.ARB(0.5, level="transition"),
     "auto": lambda: arb.ARB("auto", effective=0.25),
-    "floor": lambda: arb.ARB(0.2, least_effective=0.25, level="transition"),
     "learned ratio": learned_ratio,
 }

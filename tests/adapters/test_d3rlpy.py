@@ -87,8 +87,8 @@ def test_offline_then_online(episodes, config):
     buffer.refresh(algo)
     stats = buffer.stats()
     assert (stats["rows"], stats["trajectories"]) == (597 + 298, 5)  # the last step of each cut-off episode is not one
-    rows = buffer.rows.sample_indices(2000)
-    share = buffer.rows.ledger.is_online(rows).mean()
+    rows = buffer.index.sample_indices(2000)
+    share = buffer.index.is_online(rows).mean()
     assert share == pytest.approx(stats["online_share"], abs=0.05)
     assert share > stats["online_rows"] + 0.1
 
@@ -96,7 +96,7 @@ def test_offline_then_online(episodes, config):
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_every_strategy(episodes, strategy):
     _, buffer = fine_tuned(episodes, strategy=strategy())
-    if not buffer.rows.sampler.trainable:  # a ratio that is learned has hardly begun to
+    if not buffer.index.sampler.trainable:  # a ratio that is learned has hardly begun to
         assert buffer.stats()["online_share"] >= buffer.stats()["online_rows"] - 1e-9
     assert len(buffer.sample_transition_batch(16).observations) == 16
 
@@ -111,7 +111,7 @@ def test_top_n_of_past_episodes():
 
 def test_same_seed_same_training(episodes):
     (one, buffer), (two, again) = fine_tuned(episodes), fine_tuned(episodes)
-    np.testing.assert_array_equal(buffer.rows.sample_indices(50), again.rows.sample_indices(50))
+    np.testing.assert_array_equal(buffer.index.sample_indices(50), again.index.sample_indices(50))
     for p, q in zip(one.impl.modules.policy.parameters(), two.impl.modules.policy.parameters(), strict=True):
         assert torch.equal(p, q)
 
@@ -159,7 +159,7 @@ def test_ring_wraps_as_the_host_does(episodes):
             if step % 90 == 89:
                 buffer.clip_episode(bool(step % 2))
     assert sorted(place(host, i) for i in range(500)) == sorted(place(ours, i) for i in range(500))
-    index = ours.rows.ledger.trajectory[:500]
+    index = ours.index.episode_ids[:500]
     pairs = {(i, id(ours.buffer[row][0])) for row, i in enumerate(index.tolist())}
     assert len(pairs) == len({i for i, _ in pairs}) == len(ours.episodes) == len(host.episodes)
     ours.refresh(make_algo())
@@ -175,8 +175,8 @@ def test_dump_and_load_keep_the_weights(episodes, tmp_path):
         buffer.dump(file)
     with (tmp_path / "buffer.h5").open("rb") as file:
         loaded = ReplayBuffer.load(file, Ring(700, arb.ARB(0.5)))
-    np.testing.assert_array_equal(loaded.rows.sampler.probabilities(), buffer.rows.sampler.probabilities())
-    assert loaded.rows.refreshed_at == buffer.rows.refreshed_at
+    np.testing.assert_array_equal(loaded.index.sampler.probabilities(), buffer.index.sampler.probabilities())
+    assert loaded.index.refreshed_at == buffer.index.refreshed_at
     assert [place(loaded, row) for row in range(700)] == [place(buffer, row) for row in range(700)]
     one, two = buffer.sample_transition_batch(50), loaded.sample_transition_batch(50)
     np.testing.assert_array_equal(one.observations, two.observations)
@@ -199,7 +199,7 @@ def test_refresh_every_so_many_steps(episodes):
 
     def watch(algo, epoch, total_step):
         refresh(algo, epoch, total_step)
-        at.append(buffer.rows.refreshed_at)
+        at.append(buffer.index.refreshed_at)
 
     online(make_algo(), buffer, 100, callback=watch)
     assert np.unique(at).tolist() == [597, 637, 677]  # the first step of an episode makes no transition yet

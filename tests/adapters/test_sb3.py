@@ -84,11 +84,11 @@ def test_trajectories_end_with_episodes_and_with_silent_resets():
     buffer = make(60, n_envs=2)
     for step in play(2, 12):  # 5 + 5 + 2 steps each
         buffer.add(*step)
-    assert buffer.rows.stats()["trajectories"] == 6
+    assert buffer.index.stats()["trajectories"] == 6
     buffer.add(*play(2, 13)[12])  # goes on
-    assert buffer.rows.stats()["trajectories"] == 6
+    assert buffer.index.stats()["trajectories"] == 6
     buffer.add(*play(2, 1)[0])  # both jump
-    assert buffer.rows.stats()["trajectories"] == 8
+    assert buffer.index.stats()["trajectories"] == 8
 
 
 @pytest.mark.parametrize("n_envs", [1, 3])
@@ -151,7 +151,7 @@ def test_reset_forgets():
     buffer.reset()
     buffer.add(*play(1, 1)[0])
     assert set(buffer.sample(20).rewards.flatten().tolist()) == {0.0}
-    assert repr(buffer) == f"ReplayBuffer(1 of {buffer.buffer_size} rows, {buffer.rows.sampler!r})"
+    assert repr(buffer) == f"ReplayBuffer(1 of {buffer.buffer_size} rows, {buffer.index.sampler!r})"
 
 
 def test_memory_optimisation_is_refused():
@@ -196,11 +196,11 @@ def test_online_steps_follow_preloaded_rows_and_are_known_as_online():
     buffer.preload(dataset(33))
     for step in play(3, 4):
         buffer.add(*step)
-    stats = buffer.rows.stats()
+    stats = buffer.index.stats()
     assert (stats["rows"], stats["online_rows"]) == (45, 12 / 45)
     assert buffer.pos == 15
-    rows = buffer.rows.sample_indices(500)
-    online = buffer.rewards.reshape(-1)[rows[buffer.rows.ledger.is_online(rows)]]
+    rows = buffer.index.sample_indices(500)
+    online = buffer.rewards.reshape(-1)[rows[buffer.index.is_online(rows)]]
     assert set(online) == {1000 * e + s for e in range(3) for s in range(4)}
 
 
@@ -219,7 +219,7 @@ def test_preload_says_in_one_line_what_is_wrong(change, says):
     with pytest.raises(DataError, match=says) as error:
         buffer.preload(dataset(20) | change)
     assert "\n" not in str(error.value)
-    assert len(buffer.rows) == 0
+    assert len(buffer.index) == 0
 
 
 def test_preload_refuses_what_does_not_fit():
@@ -272,7 +272,7 @@ def test_a_score_of_your_own_serves_any_algorithm():
     model = model_of(TD3, sampler=ARB(0.1, level="transition"))
     model.learn(40, callback=RefreshCallback(every=40, score=lambda obs, action: -12 * np.abs(action[:, 0])))
     model.replay_buffer.refresh(lambda obs, action: -12 * np.abs(action[:, 0]))
-    likeliest = np.argmax(model.replay_buffer.rows.sampler.probabilities())
+    likeliest = np.argmax(model.replay_buffer.index.sampler.probabilities())
     assert likeliest == np.argmin(np.abs(model.replay_buffer.actions[:40]))
 
 
@@ -282,7 +282,7 @@ def test_callback_needs_our_buffer():
 
 
 def test_a_strategy_that_is_never_refreshed_says_so_once(monkeypatch):
-    monkeypatch.setattr("arb.replay.rows.PATIENCE", 8)
+    monkeypatch.setattr("arb.replay.index.PATIENCE", 8)
     buffer, quiet = make(sampler=ARB()), make(sampler=Uniform())
     for i, step in enumerate(play(1, 20)):
         buffer.add(*step)
@@ -308,9 +308,9 @@ def tuned():
 
 
 def test_online_steps_are_drawn_more_often_than_they_are_stored(tuned):
-    stats = tuned.replay_buffer.rows.stats()
-    rows = tuned.replay_buffer.rows.sample_indices(5000, rng=np.random.default_rng(0))
-    drawn = tuned.replay_buffer.rows.ledger.is_online(rows).mean()
+    stats = tuned.replay_buffer.index.stats()
+    rows = tuned.replay_buffer.index.sample_indices(5000, rng=np.random.default_rng(0))
+    drawn = tuned.replay_buffer.index.is_online(rows).mean()
     assert stats["online_rows"] == pytest.approx(400 / 1400)
     assert drawn > 1.2 * stats["online_rows"]
     assert stats["steps_since_refresh"] < 100
@@ -322,7 +322,7 @@ def test_equal_seeds_give_equal_runs(tuned):
     for ours, theirs in zip(tuned.policy.parameters(), again.policy.parameters(), strict=True):
         assert torch.equal(ours, theirs)
     np.testing.assert_array_equal(
-        copy.deepcopy(tuned.replay_buffer).rows.sample_indices(100), again.replay_buffer.rows.sample_indices(100)
+        copy.deepcopy(tuned.replay_buffer).index.sample_indices(100), again.replay_buffer.index.sample_indices(100)
     )
 
 
@@ -331,11 +331,11 @@ def test_saved_and_loaded_buffer_draws_what_it_would_have_drawn(tuned, tmp_path)
     tuned.save(tmp_path / "model.zip")
     assert (tmp_path / "model.zip").stat().st_size < 200_000  # no rows in it
     other = SAC.load(tmp_path / "model.zip", env=tuned.get_env())
-    assert len(other.replay_buffer.rows) == 0
+    assert len(other.replay_buffer.index) == 0
     other.load_replay_buffer(tmp_path / "buffer.pkl")
     original = copy.deepcopy(tuned.replay_buffer)
-    assert other.replay_buffer.rows.stats() == original.rows.stats()
-    assert other.replay_buffer.rows.refreshed_at == original.rows.refreshed_at
+    assert other.replay_buffer.index.stats() == original.index.stats()
+    assert other.replay_buffer.index.refreshed_at == original.index.refreshed_at
     for ours, theirs in zip(original.sample(64)[:5], other.replay_buffer.sample(64)[:5], strict=True):
         assert torch.equal(ours, theirs)
     other.learn(30, callback=RefreshCallback(every=10))
@@ -343,9 +343,9 @@ def test_saved_and_loaded_buffer_draws_what_it_would_have_drawn(tuned, tmp_path)
 
 def test_models_do_not_share_the_sampler_they_were_given(tuned):
     sampler = ARB()
-    first, second = (model_of(SAC, sampler=sampler).replay_buffer.rows.sampler for _ in range(2))
+    first, second = (model_of(SAC, sampler=sampler).replay_buffer.index.sampler for _ in range(2))
     assert first is not second
-    assert not hasattr(sampler, "ledger")
+    assert not hasattr(sampler, "index")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
@@ -354,7 +354,7 @@ def test_every_strategy_trains_several_environments(strategy):
     model = model_of(SAC, env, strategy(), train_freq=5)
     model.replay_buffer.preload(dataset(200, bound=2.0))
     model.learn(80, callback=RefreshCallback(every=20))
-    stats = model.replay_buffer.rows.stats()
+    stats = model.replay_buffer.index.stats()
     assert (stats["rows"], stats["trajectories"]) == (280, 22)
     assert model.num_timesteps == 80
 
@@ -363,13 +363,13 @@ def test_a_learned_ratio_learns_inside_the_host(tmp_path):
     model = model_of(SAC, make_vec_env("Pendulum-v1", n_envs=2), learned_ratio(), train_freq=5)
     model.replay_buffer.preload(dataset(200, bound=2.0))
     model.learn(80)
-    rows = model.replay_buffer.rows
+    rows = model.replay_buffer.index
     assert np.isfinite(rows.stats()["ratio_loss"])
     assert len(np.unique(rows.sampler.probabilities())) > 3  # more than the weights that rows begin with
     model.save_replay_buffer(tmp_path / "buffer")
     other = model_of(SAC, make_vec_env("Pendulum-v1", n_envs=2), learned_ratio())
     other.load_replay_buffer(tmp_path / "buffer")
-    assert (other.replay_buffer.rows.sample_indices(64) == rows.sample_indices(64)).all()
+    assert (other.replay_buffer.index.sample_indices(64) == rows.sample_indices(64)).all()
 
 
 class Dictionary(gym.ObservationWrapper):
@@ -384,7 +384,7 @@ def test_dict_observations_train():
     model = model_of(SAC, env, ARB(), "MultiInputPolicy")
     model.replay_buffer.preload(dataset(100, as_dict=True))
     model.learn(60, callback=RefreshCallback(every=20))
-    assert model.replay_buffer.rows.stats()["clipped_low"] < 1.0
+    assert model.replay_buffer.index.stats()["clipped_low"] < 1.0
 
 
 def test_example_runs(monkeypatch, capsys):

@@ -116,7 +116,7 @@ def test_sac_with_collector(past, strategy):
     drawn = np.concatenate([buffer.sample()["index"] for _ in range(60)])
     stats = sampler.stats()
     assert stats["online_rows"] == pytest.approx(1 / 3)
-    share = sampler.rows.ledger.is_online(drawn).mean()
+    share = sampler.index.is_online(drawn).mean()
     assert share == pytest.approx(stats["online_share"], abs=0.06)
     if isinstance(strategy(), arb.Mixed | arb.ARB):
         assert share > stats["online_rows"] + 0.1
@@ -148,11 +148,11 @@ def test_ring_wraps_through_trajectories_of_several_environments(past, storage):
     for data in make_collector(actor, 1200, envs=2):
         buffer.extend(data.reshape(-1))
         sampler.refresh(actor, buffer)
-    ledger = sampler.rows.ledger
-    trajectory = ledger.trajectory[:700]
+    index = sampler.index
+    trajectory = index.episode_ids[:700]
     pairs = set(zip(trajectory.tolist(), buffer[:]["collector", "traj_ids"].tolist(), strict=True))
     assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
-    assert ledger.is_online(np.arange(700)).all()
+    assert index.is_online(np.arange(700)).all()
     assert sampler.stats()["steps_since_refresh"] == 0
 
 
@@ -200,7 +200,7 @@ def test_storage_filled_before_is_offline(past):
     assert (sampler.stats()["trajectories"], sampler.stats()["online_rows"]) == (3, 0)
 
 
-@pytest.mark.parametrize("strategy", ["mixed", "trajectory", "transition", "auto", "floor", "learned ratio"])
+@pytest.mark.parametrize("strategy", ["mixed", "trajectory", "transition", "auto", "learned ratio"])
 @pytest.mark.parametrize("way", ["state_dict", "dumps"])
 def test_checkpoint_keeps_the_weights(past, tmp_path, way, strategy):
     _, sampler, buffer, actor = train(past, STRATEGIES[strategy](), rounds=2)
@@ -211,14 +211,14 @@ def test_checkpoint_keeps_the_weights(past, tmp_path, way, strategy):
     else:
         torch.save(buffer.state_dict(), tmp_path / "buffer.pt")
         other.load_state_dict(torch.load(tmp_path / "buffer.pt"))
-    np.testing.assert_array_equal(restored.rows.sampler.probabilities(), sampler.rows.sampler.probabilities())
-    assert restored.rows.refreshed_at == sampler.rows.refreshed_at
+    np.testing.assert_array_equal(restored.index.sampler.probabilities(), sampler.index.sampler.probabilities())
+    assert restored.index.refreshed_at == sampler.index.refreshed_at
     for _ in range(3):
         assert (other.sample() == buffer.sample()).all()
     more = next(iter(make_collector(actor, 100, seed=1)))  # a new collector counts from 0 again
     other.extend(more)
     restored.refresh(actor, other)
-    trajectories = restored.rows.ledger.trajectory[:900].tolist()
+    trajectories = restored.index.episode_ids[:900].tolist()
     assert not set(trajectories[800:]) & set(trajectories[:800])
 
 
@@ -227,8 +227,8 @@ def test_state_is_a_copy(past):
     state = sampler.state_dict()
     other, _ = make_buffer(None)
     other.load_state_dict(state)
-    state["ledger/trajectory"].fill_(0)
-    np.testing.assert_array_equal(other.rows.ledger.trajectory[:600], sampler.rows.ledger.trajectory[:600])
+    state["index/episode_ids"].fill_(0)
+    np.testing.assert_array_equal(other.index.episode_ids[:600], sampler.index.episode_ids[:600])
 
 
 def test_trainer_refreshes_and_resumes(past, tmp_path):
@@ -263,7 +263,7 @@ def test_trainer_refreshes_and_resumes(past, tmp_path):
     assert stats["online_share"] > stats["online_rows"]
     resumed, restored = make(300)
     resumed.load_from_file(tmp_path / "trainer")
-    np.testing.assert_array_equal(restored.rows.sample_indices(50), sampler.rows.sample_indices(50))
+    np.testing.assert_array_equal(restored.index.sample_indices(50), sampler.index.sample_indices(50))
 
 
 def test_emptied_buffer_begins_anew(past):
@@ -274,8 +274,7 @@ def test_emptied_buffer_begins_anew(past):
     buffer.extend(as_collected(past))
     assert sampler.stats()["online_rows"] == 1
     assert (
-        repr(sampler)
-        == f"StrategySampler({len(buffer)} of {sampler.rows.ledger.capacity} rows, {sampler.rows.sampler!r})"
+        repr(sampler) == f"StrategySampler({len(buffer)} of {sampler.index.capacity} rows, {sampler.index.sampler!r})"
     )
     assert repr(StrategySampler(arb.Uniform())) == "StrategySampler(Uniform())"
 

@@ -157,7 +157,7 @@ def test_without_online_rows_nothing_happens():
 
 def test_a_batch_is_stratified():
     buffer = loaded()
-    online = buffer.ledger.is_online(buffer.sample_indices((50, 64))).sum(axis=1)
+    online = buffer.index.is_online(buffer.sample_indices((50, 64))).sum(axis=1)
     assert (online == 32).all()  # half of the mass is half of the strata, exactly
 
 

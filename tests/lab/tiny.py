@@ -68,13 +68,12 @@ def die_at(where: str, number: int) -> None:
     import arb.lab.checkpoint
     import arb.lab.training
     from arb.envs.rollout import Collector
-    from arb.replay.ahead import RefreshAhead
     from arb.replay.buffer import ReplayBuffer
 
     places = {
         "update": (arb.lab.algorithm, "learn"),
         "collect": (ReplayBuffer, "add"),  # between two steps in the environment
-        "refresh": (RefreshAhead, "finish"),
+        "refresh": (ReplayBuffer, "refresh"),
         "evaluate": (arb.lab.training, "play"),
         "checkpoint": (arb.lab.checkpoint, "sha256_of"),  # files are there, the checkpoint is not complete
         "table": (arb.files.GrowingTable, "add"),

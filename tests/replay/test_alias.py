@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arb.errors import DataError
-from arb.replay.alias import AliasTable
+from arb.replay.arb import AliasTable
 from arb.testing import frequency_excess
 
 masses = st.lists(st.floats(0, 1e6) | st.just(0.0) | st.floats(1e-30, 1e-20), min_size=1, max_size=50).map(np.array)

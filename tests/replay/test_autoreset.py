@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode
 
 from arb import DataError, ReplayBuffer, Uniform
 from arb.adapters.cleanrl import ReplayBuffer as CleanRLBuffer
-from arb.replay.steps import autoreset_mode
+from arb.replay.buffer import autoreset_mode
 
 MODES = {"next_step": AutoresetMode.NEXT_STEP, "same_step": AutoresetMode.SAME_STEP, "disabled": AutoresetMode.DISABLED}
 LENGTH, STEPS = 5, 23

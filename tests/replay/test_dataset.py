@@ -191,7 +191,7 @@ def test_keep_best_keeps_trajectories_apart_when_loaded():
     data = good(9) | {"rewards": np.repeat([5.0, 0.0, 4.0], 3)}
     target = buffer()
     assert target.load_dataset(keep_best(4)(data)) == (6, 2, 0)
-    assert target.ledger.members().steps.tolist() == [3, 3]
+    assert target.index.members().steps.tolist() == [3, 3]
 
 
 def test_keep_best_refuses_nonsense():

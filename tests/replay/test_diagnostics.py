@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arb.replay.diagnostics import describe, effective_sample_size, relative_entropy, top_mass
-from arb.replay.index import Ledger
+from arb.replay.index import ReplayIndex
+from arb.replay.samplers import describe, effective_sample_size, relative_entropy, top_mass
 
 weights = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=30).filter(lambda w: sum(w) > 1e-3).map(np.array)
 
 
 def test_by_hand():
     # a trajectory of two offline rows, then one online row: probabilities 1/2, 1/4, 1/4
-    ledger = Ledger(8)
-    ledger.extend(np.array([2]), online=False)
-    ledger.extend(np.array([1]), online=True)
-    figures = describe(np.array([0.5, 0.25, 0.25]), ledger)
+    index = ReplayIndex(8)
+    index.extend(np.array([2]), online=False)
+    index.extend(np.array([1]), online=True)
+    figures = describe(np.array([0.5, 0.25, 0.25]), index)
     assert figures == pytest.approx(
         {
             "rows": 3,
@@ -35,10 +35,10 @@ def test_by_hand():
 
 
 def test_age_and_trajectories_after_the_ring_has_wrapped():
-    ledger = Ledger(4)
-    ledger.extend(np.array([3]), online=False)
-    ledger.extend(np.array([3]), online=True)  # rows 3, 0, 1 are new; row 2 is left of the first trajectory
-    figures = describe(np.array([0.4, 0.3, 0.2, 0.1]), ledger)
+    index = ReplayIndex(4)
+    index.extend(np.array([3]), online=False)
+    index.extend(np.array([3]), online=True)  # rows 3, 0, 1 are new; row 2 is left of the first trajectory
+    figures = describe(np.array([0.4, 0.3, 0.2, 0.1]), index)
     assert figures["age"] == pytest.approx(1 * 0.4 + 0 * 0.3 + 3 * 0.2 + 2 * 0.1)
     assert figures["trajectories"] == 2
     assert figures["online_share"] == pytest.approx(0.8)

@@ -74,7 +74,7 @@ def test_a_bad_step_among_several_plain_ones_is_refused(name, value):
     step[name].reshape(-1)[1] = value
     before = everything(buffer)
     if np.isfinite(value) and name != "action":
-        with pytest.warns(UserWarning, match="jumped") if name == "obs" else nullcontext():
+        with pytest.warns(UserWarning, match="moved to another") if name == "obs" else nullcontext():
             buffer.add_batch(**step, terminated=flags, truncated=flags)
         assert len(buffer) == 6
     else:

@@ -121,7 +121,7 @@ class Interleavings(RuleBasedStateMachine):
             assert batch.reward[place] == step.reward
             assert batch.mask[place] == (0.0 if step.terminated else 1.0)
             np.testing.assert_allclose(batch.return_to_go[place], self.model.return_to_go(index[obs]), rtol=1e-5)
-            assert self.buffer.ledger.is_online(rows[place]) == step.online
+            assert self.buffer.index.is_online(rows[place]) == step.online
 
     @rule()
     def save_and_restore(self):

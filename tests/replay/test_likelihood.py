@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 import arb
 from arb.errors import DataError
-from arb.replay.onpolicyness import group_mean, log_onpolicyness
+from arb.replay.arb import group_mean, log_onpolicyness
 from arb.replay.scores import (
     EDGE,
     as_numpy,

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arb.replay.onpolicyness import group_mean, log_onpolicyness
+from arb.replay.arb import group_mean, log_onpolicyness
 
 scores = st.lists(st.floats(-50, 20), min_size=1, max_size=30).map(np.array)
 

@@ -121,7 +121,7 @@ def test_rows_marked_invalid_are_passed_over():
 def test_a_jump_without_a_flag_starts_a_trajectory_and_is_said_once():
     buffer = uniform()
     buffer.add([0.0], [0.0], 1.0, [1.0], terminated=False)
-    with pytest.warns(UserWarning, match="environment 0 jumped .* truncated=True when you reset"):
+    with pytest.warns(UserWarning, match="environment 0 moved to another .* truncated=True when you reset"):
         buffer.add([5.0], [0.0], 1.0, [6.0], terminated=False)
     buffer.add([9.0], [0.0], 1.0, [10.0], terminated=False)
     assert everything(buffer).next_obs.ravel().tolist() == [1.0, 6.0, 10.0]
@@ -381,7 +381,7 @@ def test_slots_do_not_grow_with_time():
     buffer = uniform(50, autoreset="disabled")
     for t in range(3000):
         buffer.add_batch(np.full((2, 1), t), np.zeros((2, 1)), np.zeros(2), np.full((2, 1), t + 1), [t % 3 == 0, False])
-    assert buffer.ledger.slots <= 51
+    assert buffer.index.num_ids <= 51
 
 
 def test_nbytes_worked_by_hand():
@@ -389,3 +389,55 @@ def test_nbytes_worked_by_hand():
     buffer.add(np.zeros(1, np.float32), np.zeros(1, np.float32), 0.0, np.ones(1, np.float32), terminated=True)
     rows = 4 * (4 + 4 + 4 + 1 + 4)  # observation, action, reward, terminated, return
     assert buffer.nbytes == rows + 4 + 4 * (4 + 4)  # the final observation; trajectory and following row
+
+
+def test_gather_takes_lists_and_refuses_what_is_no_row():
+    buffer = uniform()
+    for t in range(3):
+        buffer.add([t], [0.0], float(t), [t + 1], terminated=False)
+    assert buffer.gather([0]).reward.tolist() == [0.0]
+    assert buffer.gather([[2, 1]]).reward.tolist() == [[2.0, 1.0]]
+    for rows, said in [
+        (np.array([True, False, True]), "gather needs the numbers of rows, got values of type bool"),
+        ([0.0], "gather needs the numbers of rows, got values of type float64"),
+        ([-1], "rows must lie between 0 and 2, as the buffer holds 3; got -1 to -1"),
+        ([0, 3], "rows must lie between 0 and 2, as the buffer holds 3; got 0 to 3"),
+    ]:
+        with pytest.raises(DataError, match=said):
+            buffer.gather(rows)
+
+
+def test_an_episode_may_begin_where_the_last_one_ended():
+    """In a grid world with few cells: flags that are right are never refused."""
+    rng, buffer, cell = np.random.default_rng(0), uniform(200), 0
+    lengths = []
+    for _ in range(50):
+        length = int(rng.integers(1, 5))
+        for t in range(length):
+            after = int(rng.integers(3))
+            buffer.add([float(cell)], [0.0], 0.0, [float(after)], False, truncated=t == length - 1)
+            cell = after
+        cell = after if rng.random() < 0.5 else int(rng.integers(3))
+        lengths.append(length)
+    dataset = buffer.to_dataset()
+    assert dataset.lengths.tolist() == lengths
+    assert dataset.extras["online"].all()
+
+
+@pytest.mark.filterwarnings("ignore:the buffer is full")
+def test_what_a_buffer_holds_is_a_dataset():
+    buffer = ReplayBuffer(6, Uniform(), seed=0)
+    buffer.load_dataset({
+        "observations": np.arange(4.0)[:, None], "actions": np.zeros((4, 1)), "rewards": np.arange(4.0),
+        "terminals": [0, 1, 0, 1],
+    })  # fmt: skip
+    for t in range(3):  # overwrites the first row
+        buffer.add([10.0 + t], [0.0], 10.0 + t, [11.0 + t], terminated=False)
+    dataset = buffer.to_dataset()
+    assert dataset.rewards.tolist() == [1, 2, 3, 10, 11, 12]
+    assert dataset.lengths.tolist() == [1, 2, 3]
+    assert dataset.extras["online"].tolist() == [False] * 3 + [True] * 3
+    assert dataset.final_observations[-1].tolist() == [13.0]
+    again = ReplayBuffer(6, Uniform(), seed=0)
+    again.load_dataset(dataset)
+    assert again.to_dataset().select(slice(None)).rewards.tolist() == dataset.rewards.tolist()

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from arb import ARB, DataError, Mixed, ReplayBuffer, Sampler, Uniform
-from arb.replay.index import Ledger
+from arb import ARB, Annealed, DataError, Mixed, Recent, ReplayBuffer, Sampler, Uniform
+from arb.replay.index import ReplayIndex
 from arb.testing import check_sampler
 
 STRATEGIES = {
@@ -16,9 +16,11 @@ STRATEGIES = {
     "arb, cold transitions": lambda: ARB(0.1, level="transition"),
     "arb auto": lambda: ARB("auto", effective=0.25),
     "arb auto, transitions": lambda: ARB("auto", effective=0.1, level="transition"),
-    "arb auto, 12 rows": lambda: ARB("auto", effective=12),
-    "arb with a floor": lambda: ARB(0.05, least_effective=0.5),
-    "arb in units of the spread": lambda: ARB(0.5, unit="spread"),
+    "annealed": lambda: Annealed(online_steps=40),
+    "annealed, from all offline": lambda: Annealed(online_steps=10, first_share=1.0),
+    "recent": Recent,
+    "recent, 5 rows": lambda: Recent(half_life=5),
+    "recent, almost uniform": lambda: Recent(half_life=1e9),
 }
 
 
@@ -34,7 +36,7 @@ class Forgetful(Uniform):
     """Ignores its generator."""
 
     def sample_indices(self, rng, shape):
-        return np.random.default_rng().integers(self.ledger.size, size=shape)
+        return np.random.default_rng().integers(self.index.size, size=shape)
 
 
 class Biased(Uniform):
@@ -49,7 +51,7 @@ class Dangling(Uniform):
     """Draws from the whole ring, filled or not."""
 
     def sample_indices(self, rng, shape):
-        return rng.integers(self.ledger.capacity, size=shape)
+        return rng.integers(self.index.capacity, size=shape)
 
 
 class Amnesiac(ARB):
@@ -61,7 +63,7 @@ class Amnesiac(ARB):
 
 class Unnormalised(Uniform):
     def probabilities(self):
-        return np.ones(self.ledger.size)
+        return np.ones(self.index.size)
 
 
 @pytest.mark.parametrize(
@@ -88,18 +90,18 @@ def test_a_sampler_must_say_how_it_draws():
 
 
 def bound(sampler, capacity, *lengths):
-    sampler.bind(Ledger(capacity))
-    sampler.ledger.extend(np.array(lengths), online=False)
+    ReplayIndex(capacity, sampler)
+    sampler.index.extend(lengths)
     return sampler
 
 
 def weighed(sampler, scores):
-    sampler.update_weights(np.asarray(scores, np.float32), sampler.ledger.head)
+    sampler.update_weights(np.asarray(scores, np.float32), sampler.index.num_added)
     return sampler
 
 
 def step(sampler):
-    sampler.insert(sampler.ledger.append([0], online=True)[0])
+    sampler.index.append([0])
 
 
 def test_arb_by_hand():
@@ -165,7 +167,9 @@ def test_a_sampler_serves_one_buffer():
     [
         (Uniform(), "Uniform()"),
         (Mixed(0.25), "Mixed(offline_share=0.25)"),
-        (ARB(), "ARB(temperature='auto', effective=0.25)"),
+        (ARB(), "ARB()"),
+        (ARB("auto", effective=0.1), "ARB(effective=0.1)"),
+        (Annealed(7), "Annealed(online_steps=7)"),
         (ARB(0.5), "ARB(temperature=0.5)"),
         (ARB(2, level="transition"), "ARB(temperature=2, level='transition')"),
         (Forgetful(), "Forgetful()"),
@@ -191,12 +195,20 @@ def test_an_unfinished_episode_counts_with_its_prefix():
 def test_mixed_batches_have_exact_counts():
     buffer = ReplayBuffer(100, Mixed(0.5), seed=0)
     buffer.load_dataset(dataset(20))
-    assert not buffer.ledger.is_online(buffer.sample_indices(256)).any()  # nothing is online yet
+    assert not buffer.index.is_online(buffer.sample_indices(256)).any()  # nothing is online yet
     for _ in range(3):
         buffer.add(np.zeros(1), np.zeros(1), 0.0, np.zeros(1), terminated=True)
-    online = buffer.ledger.is_online(buffer.sample_indices((50, 256)))
+    online = buffer.index.is_online(buffer.sample_indices((50, 256)))
     assert (online.sum(1) == 128).all()
     assert online[:, 128:].all()
+
+
+@pytest.mark.parametrize(("share", "offline"), [(0.29, 29), (0.57, 57), (0.005, 0), (0.015, 2), (0.995, 100)])
+def test_mixed_counts_are_rounded(share, offline):
+    buffer = ReplayBuffer(100, Mixed(share), seed=0)
+    buffer.load_dataset(dataset(20))
+    buffer.add(np.zeros(1), np.zeros(1), 0.0, np.zeros(1), terminated=True)
+    assert (~buffer.index.is_online(buffer.sample_indices(100))).sum() == offline  # 100 * 0.29 is 28.999999999999996
 
 
 def test_mixed_without_offline_rows_left():
@@ -206,7 +218,7 @@ def test_mixed_without_offline_rows_left():
         buffer.add(np.zeros(1), np.zeros(1), 0.0, np.zeros(1), terminated=True)
     for _ in range(3):
         buffer.add(np.zeros(1), np.zeros(1), 0.0, np.zeros(1), terminated=True)
-    assert buffer.ledger.is_online(buffer.sample_indices(64)).all()
+    assert buffer.index.is_online(buffer.sample_indices(64)).all()
 
 
 @pytest.mark.parametrize(
@@ -218,11 +230,7 @@ def test_mixed_without_offline_rows_left():
         ({"temperature": float("nan")}, "greater than 0"),
         ({"temperature": "automatic"}, "greater than 0, or \"auto\", not 'automatic'"),
         ({"temperature": "auto", "effective": 0.0}, "effective must be a share"),
-        ({"temperature": "auto", "least_effective": 0.5}, "leave out least_effective"),
-        ({"temperature": 0.5, "effective": 0.5}, 'effective needs temperature="auto"'),
-        ({"least_effective": 0.5}, "leave out least_effective"),
-        ({"temperature": 0.5, "least_effective": -0.5}, "least_effective must be"),
-        ({"unit": "std"}, "unit must be 'score' or 'spread'"),
+        ({"effective": 1.5}, "effective must be a share of the rows, above 0 and at most 1, not 1.5"),
     ],
 )
 def test_impossible_settings_are_refused(kwargs, message):
@@ -242,3 +250,95 @@ def dataset(n):
         "rewards": np.zeros(n),
         "terminals": np.ones(n),
     }
+
+
+# ---- annealed ---------------------------------------------------------------------------------------------------
+
+
+def origins(sampler, capacity=1000, offline=100, online=0):
+    index = ReplayIndex(capacity, sampler)
+    if offline:
+        index.extend([offline])
+    if online:
+        index.extend([online], online=True)
+    return sampler
+
+
+def share_drawn_offline(sampler, n=256):
+    return float((~sampler.index.is_online(sampler.sample_indices(np.random.default_rng(0), (n,)))).mean())
+
+
+def test_the_offline_share_falls_in_a_straight_line():
+    sampler = origins(Annealed(online_steps=200), offline=50)
+    found = []
+    for _ in range(5):
+        sampler.index.extend([50], online=True)
+        found.append(share_drawn_offline(sampler))
+    assert found == [96 / 256, 64 / 256, 32 / 256, 0.0, 0.0]
+    assert sampler.metrics() == {"offline_share": 0.0}
+
+
+def test_annealing_counts_steps_that_have_been_overwritten():
+    sampler = origins(Annealed(online_steps=200), capacity=60, offline=10)
+    for _ in range(3):
+        sampler.index.extend([50], online=True)
+    assert sampler.offline_share == 0.5 * 0.25
+
+
+def test_annealing_goes_on_where_it_was_saved():
+    sampler = origins(Annealed(online_steps=200), offline=50, online=100)
+    other = origins(Annealed(online_steps=200), offline=50)
+    other.restore(sampler.state())
+    assert other.offline_share == 0.25
+
+
+# ---- recent -----------------------------------------------------------------------------------------------------
+
+
+def test_the_probability_halves_with_every_half_life():
+    sampler = origins(Recent(half_life=10), offline=20, online=11)
+    p = sampler.probabilities()
+    assert p[30] / p[20] == pytest.approx(2.0)
+    assert p[30] / p[0] == pytest.approx(8.0)
+    assert origins(Recent(half_life=0.5), offline=40).probabilities()[[39, 19]] == pytest.approx(
+        np.array([1.0, 0.5]) * origins(Recent(half_life=20), offline=40).probabilities()[39]
+    )
+
+
+def test_a_half_life_of_one_is_the_whole_buffer():
+    p = origins(Recent(half_life=1.0), offline=41).probabilities()
+    assert p[40] / p[0] == pytest.approx(2 ** (40 / 41))
+
+
+def test_recency_follows_the_ring():
+    sampler = origins(Recent(half_life=2), capacity=10, offline=8, online=5)  # rows 0, 1, 2 are the newest
+    assert np.argsort(-sampler.probabilities()).tolist() == [2, 1, 0, 9, 8, 7, 6, 5, 4, 3]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Annealed(online_steps=0), "online_steps must be at least 1"),
+        (lambda: Annealed(online_steps=5, first_share=2.0), "between 0 and 1"),
+        (lambda: Recent(half_life=0.0), "half_life must be"),
+    ],
+)
+def test_impossible_settings_of_the_others_are_refused(make, said):
+    with pytest.raises(DataError, match=said):
+        make()
+
+
+@pytest.mark.filterwarnings("ignore:the buffer is full")
+@pytest.mark.parametrize("name", ["annealed", "recent"])
+def test_they_serve_a_buffer_through_saving(name, tmp_path):
+    def buffer():
+        return ReplayBuffer(60, STRATEGIES[name](), seed=0)
+
+    ours, other = buffer(), buffer()
+    ours.load_dataset(dataset(40))
+    for _ in range(30):
+        ours.add([0.0], [0.0], 0.0, [0.0], terminated=False)
+    ours.save(tmp_path / "buffer.npz")
+    other.load(tmp_path / "buffer.npz")
+    assert (ours.sample_indices((4, 64)) == other.sample_indices((4, 64))).all()
+    assert 0.0 <= ours.stats()["online_share"] <= 1.0

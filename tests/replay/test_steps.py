@@ -9,7 +9,7 @@ GOOD = {"obs": np.zeros(3), "action": 0, "reward": 1.0, "next_obs": np.zeros(3),
 BAD = {
     "two rewards": ({"reward": np.ones(2)}, "reward must be one value per environment"),
     "no number": ({"reward": "much"}, "reward must be one number"),
-    "no reward": ({"reward": None}, "reward has a value that is not finite"),
+    "no reward": ({"reward": None}, "reward must be one number per environment, got dtype object"),
     "longer next_obs": ({"next_obs": np.ones(4)}, r"next_obs has shape \(4,\) per step, but the buffer holds \(3,\)"),
     "one next_obs": ({"next_obs": np.ones(1)}, r"next_obs has shape \(1,\)"),
     "complex next_obs": ({"next_obs": np.ones(3, complex)}, "next_obs must hold numbers, got dtype complex128"),
@@ -34,7 +34,7 @@ LATER = {
 
 def everything(buffer):
     """All that decides what the buffer does from here on, as plain values."""
-    header, parts = buffer.rows.state()
+    header, parts = buffer.index.state()
     arrays = {name: {key: array.tolist() for key, array in part.items()} for name, part in parts.items()}
     held = {key: array.tolist() for key, array in buffer.storage.state(slice(None)).items()}
     return len(buffer), header, arrays, held
@@ -66,7 +66,7 @@ def test_a_refused_step_leaves_the_buffer_as_it_was(change, said, held):
 @pytest.mark.parametrize("rows", [3, 1])
 def test_valid_needs_one_flag_per_environment(rows):
     buffer = ReplayBuffer(5, Uniform(), seed=0)
-    with pytest.raises(DataError, match=f"valid has {rows} rows, but 2 rewards"):
+    with pytest.raises(DataError, match=f"valid has shape .{rows},., but 2 rewards"):
         buffer.add_batch(np.zeros((2, 3)), np.zeros(2), np.ones(2), np.zeros((2, 3)), np.zeros(2), valid=[True] * rows)
 
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arb import SumTree
 from arb.errors import DataError
+from arb.replay.samplers import SumTree
 from arb.testing import frequency_excess
 
 weights = st.lists(st.just(0.0) | st.floats(1e-12, 1e12), min_size=1, max_size=40)

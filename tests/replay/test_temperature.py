@@ -8,16 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arb import ARB, ReplayBuffer
-from arb.replay.diagnostics import effective_sample_size
-from arb.replay.rows import Rows
-from arb.replay.temperature import (
-    TemperatureRule,
-    as_rows,
-    effective_rows,
-    online_bound,
-    spread,
-    temperature_for,
-)
+from arb.replay.arb import effective_rows, online_bound, temperature_for
+from arb.replay.index import ReplayIndex
+from arb.replay.samplers import effective_sample_size
 
 values = st.lists(st.tuples(st.floats(-19, 0), st.integers(1, 1000)), min_size=1, max_size=40).map(
     lambda pairs: tuple(np.array(column) for column in zip(*pairs, strict=True))
@@ -101,50 +94,18 @@ def test_limits_are_exact_without_overflow_or_nan(log_onp, rows, least, share):
 @given(values, shares, st.floats(0.01, 100.0))
 def test_the_scale_of_the_score_does_not_matter(given_values, share, factor):
     log_onp, rows = given_values
-    ours, scaled = (TemperatureRule("auto", share).solve(s * log_onp, rows) for s in (1.0, factor))
+    ours, scaled = (temperature_for(s * log_onp, rows, share * rows.sum()) for s in (1.0, factor))
     weights, others = (np.exp((log_onp - log_onp.max()) / t) for t in (ours, scaled / factor))
     assert effective_rows(np.log(weights + 1e-300), rows) == pytest.approx(
         effective_rows(np.log(others + 1e-300), rows), rel=1e-6
     )
-    in_spreads = (TemperatureRule(0.5, unit="spread").solve(s * log_onp, rows) for s in (1.0, factor))
-    ours, scaled = in_spreads
-    if spread(log_onp, rows) > 1e-6:
-        assert scaled == pytest.approx(factor * ours)
-
-
-def test_spread_by_hand():
-    assert spread(np.array([0.0, -4.0]), np.array([3, 1])) == pytest.approx(math.sqrt(3.0))
-
-
-def test_a_unit_of_nothing_is_one():
-    assert TemperatureRule(0.5, unit="spread").solve(np.zeros(3), np.ones(3, int)) == 0.5
-
-
-@given(values, st.floats(0.01, 10.0), shares)
-def test_a_floor_changes_nothing_above_it_and_holds_below(given_values, temperature, share):
-    log_onp, rows = given_values
-    solved = TemperatureRule(temperature, least_effective=share).solve(log_onp, rows)
-    without, floor = effective_rows(log_onp / temperature, rows), share * rows.sum()
-    if without >= floor:
-        assert solved == temperature
-    else:
-        assert solved >= temperature
-        assert effective_rows(log_onp / solved, rows) == pytest.approx(floor, rel=1e-6)
-
-
-def test_a_floor_that_is_just_met_changes_nothing():
-    assert TemperatureRule(0.5, least_effective=1.0).solve(np.zeros(3), np.ones(3, int)) == 0.5
-
-
-def test_sizes_up_to_one_are_shares():
-    assert [as_rows(size, 200) for size in (0.25, 1, 1.0, 50, 500)] == [50.0, 200.0, 200.0, 50.0, 200.0]
 
 
 # ---- in a buffer ------------------------------------------------------------------------------------------------
 
 
 def filled(sampler, lengths, online, scores, seed=0):
-    rows = Rows(sum(lengths) + 50, sampler, seed=seed)
+    rows = ReplayIndex(sum(lengths) + 50, sampler, seed=seed)
     for length, origin in zip(lengths, online, strict=True):
         rows.extend([length], online=origin)
     rows.refresh(lambda chosen: scores[chosen], chunk=1)
@@ -194,12 +155,12 @@ def test_one_short_trajectory_of_extreme_score_takes_little():
     assert auto.stats()["effective_share"] == pytest.approx(0.25, rel=1e-6)
 
 
-def test_a_collapse_is_prevented_by_a_floor():
+def test_a_collapse_is_prevented_by_an_effective_share():
     # 10 % of the rows are online and far more likely than the rest
     lengths, online = [100] * 10, [False] * 9 + [True]
     scores = np.repeat([-4.0] * 9 + [-1.0], 100)
     collapsed = filled(ARB(0.2), lengths, online, scores).stats()
-    held = filled(ARB(0.2, least_effective=0.25), lengths, online, scores).stats()
+    held = filled(ARB("auto", effective=0.25), lengths, online, scores).stats()
     assert collapsed["online_share"] > 0.99
     assert "online_bound" not in collapsed
     assert held["effective_share"] == pytest.approx(0.25, rel=1e-6)

@@ -41,7 +41,7 @@ def test_one_thread_adds_while_another_samples_and_refreshes():
         stop.set()
         collector.join()
     assert not errors
-    assert buffer.ledger.head > 500
+    assert buffer.index.num_added > 500
     assert abs(buffer.sampler.probabilities().sum() - 1.0) < 1e-9
 
 
@@ -68,7 +68,7 @@ def test_rows_overwritten_during_a_refresh_keep_no_old_score():
         buffer.add([float(x)], [0.0], 0.0, [0.0], terminated=True)
 
     def score(obs, action):
-        if len(buffer) == 4 and buffer.ledger.head == 4:
+        if len(buffer) == 4 and buffer.index.num_added == 4:
             for x in range(2):
                 buffer.add([10.0 + x], [0.0], 0.0, [0.0], terminated=True)
         return np.array([-1.0, -1.0, -3.0, -5.0])

@@ -17,12 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from arb.adapters import seed_sequence
 from arb.errors import DataError
+from arb.replay.buffer import Loaded, autoreset_mode, ended_in, with_final_obs
 from arb.replay.buffer import ReplayBuffer as OurBuffer
 from arb.replay.dataset import Boundaries, Obs
-from arb.replay.loading import Loaded
 from arb.replay.samplers import Sampler
 from arb.replay.scores import Likelihood, categorical_score, tanh_gaussian_score
-from arb.replay.steps import autoreset_mode, ended_in, with_final_obs
 
 Infos = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """What came with a step: one dict for all environments (Gymnasium), or one each (older scripts)."""
@@ -62,7 +61,7 @@ class ReplayBuffer:
             Scripts that pass `terminations` never have one.
         sampler: the strategy; ARB with its defaults if not given.
         seed: of the draws. If not given, it comes from NumPy's global stream, which the scripts seed.
-        boundaries: where trajectories of loaded data end, see `arb.replay.episodes`.
+        boundaries: where trajectories of loaded data end, see `arb.replay.dataset`.
         autoreset: how the environments reset: `envs` itself, or "next_step", "same_step" or "disabled", as for
             `arb.ReplayBuffer`. Gymnasium's default, next-step, makes a step that is a reset; it is dropped.
     """
@@ -179,7 +178,7 @@ class ReplayBuffer:
         return Samples(*(self._out(column) for column in columns))
 
     def __repr__(self) -> str:
-        return f"ReplayBuffer({self.buffer.rows.described})"
+        return f"ReplayBuffer({self.buffer.index.summary})"
 
     def stats(self) -> dict[str, float]:
         """Figures about the sampling distribution, such as `online_share`; docs/reference/metrics.md explains them."""

@@ -15,18 +15,17 @@ import numpy as np
 
 from arb.errors import DataError
 from arb.files import flattened
-from arb.replay.dataset import Array
-from arb.replay.index import Ints, State
-from arb.replay.rows import Rows
-from arb.replay.samplers import Sampler
+from arb.replay.dataset import Array, Ints
+from arb.replay.index import ReplayIndex
+from arb.replay.samplers import Sampler, State
 from arb.replay.scores import (
+    CHUNK,
     Likelihood,
     as_numpy,
     categorical_log_likelihood,
     gaussian_log_likelihood,
     tanh_gaussian_log_likelihood,
 )
-from arb.replay.scoring import CHUNK
 
 try:
     import d3rlpy
@@ -57,7 +56,7 @@ class Ring(d3rlpy.dataset.BufferProtocol):
     """
 
     def __init__(self, limit: int, sampler: Sampler | None = None, seed: int | None = None):
-        self.rows = Rows(limit, sampler, seed)
+        self.index = ReplayIndex(limit, sampler, seed)
         self._step = np.zeros(limit, np.int64)
         self._episode: dict[int, Any] = {}  # by slot
         self._writing: Any = None
@@ -67,18 +66,18 @@ class Ring(d3rlpy.dataset.BufferProtocol):
         if episode is not self._writing:
             self.close()
         self._writing = episode
-        self._enter(*self.rows.append([0]), episode, index)
+        self._enter(*self.index.append([0]), episode, index)
 
     def append_whole(self, episode: Any) -> None:
         """A complete episode of past experience: offline rows."""
         steps = episode.transition_count
         if steps:
-            self._enter(*self.rows.extend([steps]), episode, np.arange(steps))
+            self._enter(*self.index.extend([steps]), episode, np.arange(steps))
 
     def close(self) -> None:
         """The episode being written is over."""
         self._writing = None
-        self.rows.close(0)
+        self.index.close(0)
 
     def _enter(self, rows: Ints, slots: Any, episode: Any, steps: Any) -> None:
         self._step[rows] = steps
@@ -87,23 +86,23 @@ class Ring(d3rlpy.dataset.BufferProtocol):
     @property
     def episodes(self) -> list[Any]:
         """The episodes with transitions here, the oldest first."""
-        slots = dict.fromkeys(self.rows.ledger.trajectory[self._in_order()].tolist())
+        slots = dict.fromkeys(self.index.episode_ids[self._in_order()].tolist())
         return list({id(self._episode[slot]): self._episode[slot] for slot in slots}.values())
 
     @property
     def transition_count(self) -> int:
         """Transitions here."""
-        return len(self.rows)
+        return len(self.index)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.index)
 
     def __getitem__(self, row: int) -> tuple[Any, int]:
-        return self._episode[int(self.rows.ledger.trajectory[row])], int(self._step[row])
+        return self._episode[int(self.index.episode_ids[row])], int(self._step[row])
 
     def columns(self, rows: Ints | slice) -> tuple[Any, Array]:
         """The observations and actions in these rows, as they are stored."""
-        slots, steps = self.rows.ledger.trajectory[rows], self._step[rows]
+        slots, steps = self.index.episode_ids[rows], self._step[rows]
         cuts = np.flatnonzero(np.diff(slots)) + 1
         pieces = [
             (self._episode[int(slot[0])], step)
@@ -119,20 +118,20 @@ class Ring(d3rlpy.dataset.BufferProtocol):
     def restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
         """Take over the weights of a saved ring that held the same transitions."""
         held = [self[row] for row in self._in_order()]
-        self.rows.restore(header, parts)
-        if len(held) != len(self.rows):
+        self.index.restore(header, parts)
+        if len(held) != len(self.index):
             raise DataError(
-                f"the file has weights of {len(self.rows)} transitions, but {len(held)} were loaded from it"
+                f"the file has weights of {len(self.index)} transitions, but {len(held)} were loaded from it"
             )
         order = self._in_order()
         self._step[order] = [step for _, step in held]
-        slots = self.rows.ledger.trajectory[order].tolist()
+        slots = self.index.episode_ids[order].tolist()
         self._episode = {slot: episode for slot, (episode, _) in zip(slots, held, strict=True)}
         self.close()
 
     def _in_order(self) -> Ints:
-        ledger = self.rows.ledger
-        return np.arange(ledger.oldest, ledger.head) % ledger.capacity
+        index = self.index
+        return np.arange(index.oldest, index.num_added) % index.capacity
 
 
 class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
@@ -150,9 +149,9 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         super().__init__(buffer, *args, **kwargs)
 
     @property
-    def rows(self) -> Rows:
+    def index(self) -> ReplayIndex:
         """Trajectories, origins and weights of the transitions."""
-        return self._buffer.rows
+        return self._buffer.index
 
     def append_episode(self, episode: Any) -> None:
         """Past experience."""
@@ -172,8 +171,8 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         return TransitionMiniBatch.from_transitions(self._picked(self._drawn(batch_size)))
 
     def _drawn(self, n: int) -> Ints:
-        rows = self.rows.sample_indices(n)
-        self.rows.train(rows, self._buffer.columns)
+        rows = self.index.sample_indices(n)
+        self.index.train(rows, self._buffer.columns)
         return rows
 
     def _picked(self, rows: Ints) -> list[Any]:
@@ -188,19 +187,19 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
                 obs = stack_observations([t.observation for t in self._picked(np.arange(len(self._buffer))[rows])])
             return policy_log_likelihood(algo, obs, action, likelihood)
 
-        self.rows.refresh(score, chunk=chunk)
+        self.index.refresh(score, chunk=chunk)
 
     def __repr__(self) -> str:
-        return f"ReplayBuffer({self.rows.described})"
+        return f"ReplayBuffer({self.index.summary})"
 
     def stats(self) -> dict[str, float]:
         """Figures about the sampling distribution; docs/reference/metrics.md explains them."""
-        return self.rows.stats()
+        return self.index.stats()
 
     def dump(self, f: BinaryIO) -> None:
         """Write the episodes as the host does, and the weights into the same file."""
         super().dump(f)
-        header, parts = self.rows.state()
+        header, parts = self.index.state()
         with h5py.File(f, "r+") as file:
             group = file.create_group(_GROUP)
             group.attrs["header"] = json.dumps(header)
@@ -255,7 +254,7 @@ class RefreshCallback:
 
     def __call__(self, algo: Any, epoch: int, total_step: int) -> None:  # noqa: ARG002 - the host's signature
         """Refresh if it is time."""
-        if self.buffer.rows.is_due(self.every):
+        if self.buffer.index.is_due(self.every):
             self.buffer.refresh(algo, likelihood=self.likelihood)
 
 

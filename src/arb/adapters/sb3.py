@@ -19,14 +19,12 @@ from arb.adapters import seed_sequence
 from arb.adapters.sb3_columns import by_row, named, observed, one_environment_wide, refuse_misfit, write
 from arb.errors import DataError
 from arb.replay.arb import ARB
-from arb.replay.dataset import Array, Boundaries, check_dataset
-from arb.replay.episodes import differs, usable_trajectories
-from arb.replay.index import Ints
-from arb.replay.loading import Loaded
-from arb.replay.rows import Rows, whole_number
+from arb.replay.buffer import Loaded
+from arb.replay.dataset import Array, Boundaries, Dataset, Ints, as_dataset, differs
+from arb.replay.index import ReplayIndex, whole_number
 from arb.replay.samplers import Sampler
 from arb.replay.scores import Likelihood, Score, tanh_gaussian_score
-from arb.replay.storage import along
+from arb.replay.storage import n_step_return
 
 try:
     import torch
@@ -47,7 +45,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
     Args:
         sampler: the strategy; ARB with its defaults if not given. The buffer works on a copy of it.
         seed: of the draws. If not given, it comes from the `seed` of the model.
-        boundaries: where trajectories of preloaded data end, see `arb.replay.episodes`.
+        boundaries: where trajectories of preloaded data end, see `arb.replay.dataset`.
         n_steps: steps of the return. The host ignores the `n_steps` of a model with a buffer class of its own and says
             so; give it here, in `replay_buffer_kwargs`, together with the model's `gamma`.
         gamma: the discount between these steps.
@@ -92,7 +90,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     def _begin(self) -> None:
         # A copy, because the model keeps the sampler it was given and writes it into every file it saves.
-        self.rows = Rows(self.buffer_size * self.n_envs, copy.deepcopy(self._strategy), self._seeds)
+        self.index = ReplayIndex(self.buffer_size * self.n_envs, copy.deepcopy(self._strategy), self._seeds)
         self._offline, self._warned = 0, False
 
     def reset(self) -> None:
@@ -101,7 +99,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self._begin()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.rows.described})"
+        return f"{type(self).__name__}({self.index.summary})"
 
     # ---- experience in -------------------------------------------------------------------------------------------
     def add(self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: list[Any]) -> None:
@@ -116,26 +114,26 @@ class ReplayBuffer(buffers.ReplayBuffer):
         if any(reached[key][before].tobytes() != column[here].tobytes() for key, column in starts.items()):
             last, first = {key: reached[key][before] for key in starts}, {key: starts[key][here] for key in starts}
             for env in np.flatnonzero(differs(last, first)).tolist():
-                self.rows.close(env)
-        self.rows.append(range(self.n_envs), ends=self.dones[here].tolist())
-        if self._offline and not self._warned and self.rows.ledger.head > self.rows.ledger.capacity:
+                self.index.close(env)
+        self.index.append(range(self.n_envs), ends=self.dones[here].tolist())
+        if self._offline and not self._warned and self.index.num_added > self.index.capacity:
             self._warned = True
             warnings.warn(
                 "the buffer is full, so online steps overwrite offline rows from now on: a buffer_size above "
-                f"{self.buffer_size} (offline rows plus online steps) keeps them. (Said once.)",
+                f"{self.buffer_size} (offline rows plus online steps) keeps them.",
                 stacklevel=2,
             )
 
-    def preload(self, dataset: Mapping[str, Any], *, online: bool = False) -> Loaded:
-        """Append a dataset: a dict of arrays with D4RL's keys, see `arb.replay.dataset.check_dataset`.
+    def preload(self, dataset: Dataset | Mapping[str, Any], *, online: bool = False) -> Loaded:
+        """Append a dataset, or a dict of arrays with D4RL's keys as `Dataset.from_dict` reads them.
 
         Actions are those of the environment; they are brought to the host's scale, [-1, 1], here. With n environments
         the host stores rows n at a time, so up to n - 1 rows at the end of the dataset are dropped.
         """
-        data = check_dataset(dataset)
+        data = as_dataset(dataset, self._boundaries)
         refuse_misfit(self, data)
-        past = usable_trajectories(data, self._boundaries, gamma=1.0, failure_reward=None).cut()
-        total = int(past.lengths.sum())
+        past = data.usable()
+        total = len(past)
         rows, capacity = total - total % self.n_envs, self.buffer_size * self.n_envs
         if rows > capacity:
             raise DataError(
@@ -145,12 +143,12 @@ class ReplayBuffer(buffers.ReplayBuffer):
         lengths = np.diff(np.minimum(np.cumsum(past.lengths), rows), prepend=0)
         lengths = lengths[lengths > 0]
         if rows:
-            places, _ = self.rows.extend(lengths, online=online)
+            places, _ = self.index.extend(lengths, online=online)
             self._offline += 0 if online else rows
             write(self, past, places)
-            head = self.rows.ledger.head
+            head = self.index.num_added
             self.pos, self.full = head // self.n_envs % self.buffer_size, head >= capacity
-        return Loaded(rows, len(lengths), past.dropped + total - rows)
+        return Loaded(rows, len(lengths), len(data) - rows)
 
     # ---- batches out ---------------------------------------------------------------------------------------------
     def refresh(self, score: Score | None = None, env: Any = None) -> None:
@@ -169,19 +167,19 @@ class ReplayBuffer(buffers.ReplayBuffer):
             return score(self._normalize_obs(obs, env), action)
 
         self._refuse_rows_unknown()
-        self.rows.refresh(score_rows)
+        self.index.refresh(score_rows)
 
     def sample(self, batch_size: int, env: Any = None) -> Any:
         """A batch as the host's, of rows that the strategy chose."""
         self._refuse_rows_unknown()
-        rows = self.rows.sample_indices(batch_size)
-        self.rows.train(rows, partial(observed, self))
+        rows = self.index.sample_indices(batch_size)
+        self.index.train(rows, partial(observed, self))
         narrow = one_environment_wide(self)
         samples = narrow._get_samples(rows, env=env)
         if self.n_steps == 1:
             return samples
-        path = self.rows.ledger.path(rows, self.n_steps, by_row(self.dones) > 0)
-        last, reward, steps = along(path, self._normalize_reward(by_row(self.rewards), env), self.gamma)
+        path = self.index.path(rows, self.n_steps, by_row(self.dones) > 0)
+        last, reward, steps = n_step_return(path, self._normalize_reward(by_row(self.rewards), env), self.gamma)
         after = narrow._get_samples(last, env=env)
         return samples._replace(
             next_observations=after.next_observations,
@@ -191,9 +189,9 @@ class ReplayBuffer(buffers.ReplayBuffer):
         )
 
     def _refuse_rows_unknown(self) -> None:
-        if self.size() * self.n_envs != len(self.rows):
+        if self.size() * self.n_envs != len(self.index):
             raise DataError(
-                f"the buffer holds {self.size() * self.n_envs} rows, but {len(self.rows)} came in through add or "
+                f"the buffer holds {self.size() * self.n_envs} rows, but {len(self.index)} came in through add or "
                 "preload: fill it with preload(dataset), not by writing to its arrays, so that trajectories are known"
             )
 
@@ -226,15 +224,15 @@ class RefreshCallback(BaseCallback):
                 f"RefreshCallback needs a model with replay_buffer_class=arb.adapters.sb3.ReplayBuffer (or "
                 f"DictReplayBuffer), not {type(buffer).__name__}"
             )
-        own = self._given is None and buffer.rows.needs_scores
+        own = self._given is None and buffer.index.needs_scores
         self._score = actor_score(self.model, self.likelihood) if own else self._given
 
     def _on_rollout_end(self) -> None:
         buffer = self.model.replay_buffer
-        if not buffer.rows.is_due(self.every):
+        if not buffer.index.is_due(self.every):
             return
         buffer.refresh(self._score, self.model.get_vec_normalize_env())
-        for name, value in buffer.rows.stats().items():
+        for name, value in buffer.index.stats().items():
             self.logger.record(f"arb/{name}", value)
 
     def _on_step(self) -> bool:

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from arb.errors import DataError, check_bounds
-from arb.replay.dataset import Array, Leaves, Recorded, unwrapped
-from arb.replay.episodes import Trajectories
-from arb.replay.index import Ints
+from arb.replay.dataset import Array, Dataset, Ints, Leaves, leaves, unwrapped
 
 _COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
@@ -48,44 +46,43 @@ def one_environment_wide(buffer: Any) -> Any:
     return narrow
 
 
-def refuse_misfit(buffer: Any, data: Recorded) -> None:
+def refuse_misfit(buffer: Any, data: Dataset) -> None:
     """Raise a `DataError` that says in one line what of a dataset does not fit the spaces of a buffer."""
-    held, space = named(buffer.observations), buffer.action_space
-    found = {key: column.shape[1:] or (1,) for key, column in data.obs.items()}
+    held, space, obs = named(buffer.observations), buffer.action_space, leaves(data.observations)
+    found = {key: column.shape[1:] or (1,) for key, column in obs.items()}
     wanted = {key: column.shape[2:] for key, column in held.items()}
     if found != wanted:
         raise DataError(
             f"dataset['observations'] has shape {found.get('', found)} per step, but the environment's observations "
             f"have {wanted.get('', wanted)}"
         )
-    if (data.action.shape[1:] or (1,)) not in (space.shape, (buffer.action_dim,)):
+    if (data.actions.shape[1:] or (1,)) not in (space.shape, (buffer.action_dim,)):
         raise DataError(
-            f"dataset['actions'] has shape {data.action.shape[1:]} per step, but the environment's actions have "
+            f"dataset['actions'] has shape {data.actions.shape[1:]} per step, but the environment's actions have "
             f"{space.shape}"
         )
-    for column, ours in [*((data.obs[key], held[key]) for key in held), (data.action, buffer.actions)]:
+    for column, ours in [*((obs[key], held[key]) for key in held), (data.actions, buffer.actions)]:
         if not np.can_cast(column.dtype, ours.dtype, "same_kind"):
             raise DataError(f"the dataset holds {column.dtype} where the environment has {ours.dtype}: convert it")
     low, high = (space.low, space.high) if hasattr(space, "low") else (space.start, space.start + space.n - 1)
-    check_bounds("dataset['actions']", data.action.reshape(len(data), *space.shape), low, high)
+    check_bounds("dataset['actions']", data.actions.reshape(len(data), *space.shape), low, high)
 
 
-def write(buffer: Any, past: Trajectories, places: Ints) -> None:
+def write(buffer: Any, past: Dataset, places: Ints) -> None:
     """Fill as many rows as there are places, in the host's convention.
 
     Its actions lie in [-1, 1]; its `dones` are all ends of episodes, of which `timeouts` are taken back if it handles
     them.
     """
-    terminated = past.columns["terminated"]
-    over = terminated.copy()
-    over[np.cumsum(past.lengths) - 1] = True
+    over = past.terminals.copy()
+    over[past.ends] = True
     columns = {
-        "observations": past.obs,
-        "next_observations": past.next_obs,
-        "actions": _on_host_scale(buffer.action_space, past.columns["action"].reshape(len(over), buffer.action_dim)),
-        "rewards": past.columns["reward"],
+        "observations": past.observations,
+        "next_observations": past.next_observations,
+        "actions": _on_host_scale(buffer.action_space, past.actions.reshape(len(over), buffer.action_dim)),
+        "rewards": past.rewards,
         "dones": over,
-        "timeouts": over & ~terminated & buffer.handle_timeout_termination,
+        "timeouts": over & ~past.terminals & buffer.handle_timeout_termination,
     }
     for name, values in columns.items():
         given = named(values)

@@ -9,8 +9,7 @@ from tensordict import TensorDict
 from torchrl.modules import Delta, TanhDelta, TanhNormal
 
 from arb.errors import DataError
-from arb.replay.dataset import Array, Boundaries, check_dataset
-from arb.replay.episodes import usable_trajectories
+from arb.replay.dataset import Array, Boundaries, Dataset, as_dataset, leaves
 from arb.replay.scores import Likelihood, as_numpy, gaussian_log_likelihood, tanh_gaussian_log_likelihood
 
 COLLECTED = ("collector", "traj_ids")
@@ -54,27 +53,27 @@ def _normal(dist: Any) -> tuple[Array, Array]:
     return as_numpy(dist.loc), as_numpy(dist.scale.log())
 
 
-def as_collected(dataset: Mapping[str, Any], *, boundaries: Boundaries = "resets") -> Any:
+def as_collected(dataset: Dataset | Mapping[str, Any], *, boundaries: Boundaries = "resets") -> Any:
     """A dataset with D4RL's keys as the tensordict that a collector would have made of the same steps.
 
     The keys are `observation`, `action`, the flags, `next` and `("collector", "traj_ids")`. See
-    `arb.replay.dataset.check_dataset` for what a dataset may hold, `arb.replay.episodes` for where trajectories end.
+    `Dataset.from_dict` for what a dataset may hold, `arb.replay.dataset` for where trajectories end.
     """
-    past = usable_trajectories(check_dataset(dataset), boundaries, gamma=1.0, failure_reward=None).cut()
-    n = int(past.lengths.sum())
-    terminated = torch.from_numpy(past.columns["terminated"].reshape(n, 1))
+    past = as_dataset(dataset, boundaries).usable()
+    n = len(past)
+    terminated = torch.from_numpy(past.terminals.reshape(n, 1))
     done = torch.zeros(n, 1, dtype=torch.bool)
-    done[np.cumsum(past.lengths) - 1] = True
+    done[past.ends] = True
     before = {name: torch.zeros(n, 1, dtype=torch.bool) for name in ("done", "terminated", "truncated")}
     after = {"done": done | terminated, "terminated": terminated, "truncated": done & ~terminated}
-    reward = torch.from_numpy(past.columns["reward"].reshape(n, 1))
-    trajectory = torch.from_numpy(np.repeat(np.arange(len(past.lengths)), past.lengths))
+    reward = torch.from_numpy(past.rewards.reshape(n, 1))
+    trajectory = torch.from_numpy(past.episode_ids)
     return TensorDict(
         {
-            **_observations(past.obs),
-            "action": torch.from_numpy(past.columns["action"]),
+            **_observations(leaves(past.observations)),
+            "action": torch.from_numpy(past.actions),
             **before,
-            "next": {**_observations(past.next_obs), "reward": reward, **after},
+            "next": {**_observations(leaves(past.next_observations)), "reward": reward, **after},
             "collector": {"traj_ids": trajectory},
         },
         batch_size=[n],

@@ -24,11 +24,9 @@ from numpy.typing import NDArray
 from arb.errors import DataError
 from arb.files import flattened, grouped, read_state, write_state
 from arb.replay.arb import ARB
-from arb.replay.index import State
-from arb.replay.rows import Rows
-from arb.replay.samplers import Sampler
-from arb.replay.scores import Likelihood, as_numpy
-from arb.replay.scoring import CHUNK
+from arb.replay.index import ReplayIndex
+from arb.replay.samplers import Sampler, State
+from arb.replay.scores import CHUNK, Likelihood, as_numpy
 
 try:
     import torch
@@ -70,21 +68,21 @@ class StrategySampler(HostSampler):
         self._offline_keys = OFFLINE_KEYS if trajectory_key is None else (trajectory_key,)
         self._is_offline = False
         self._storage: Any = None
-        self._rows: Rows | None = None
+        self._index: ReplayIndex | None = None
 
     def __repr__(self) -> str:
-        return f"StrategySampler({self._rows.described if self._rows else repr(self._strategy)})"
+        return f"StrategySampler({self._index.summary if self._index else repr(self._strategy)})"
 
     @property
-    def rows(self) -> Rows:
+    def index(self) -> ReplayIndex:
         """Trajectories, origins and weights of the rows of the storage."""
-        if self._rows is None:
+        if self._index is None:
             raise DataError("this sampler has seen no rows yet: extend the buffer first")
-        return self._rows
+        return self._index
 
     def stats(self) -> dict[str, float]:
         """Figures about the sampling distribution; docs/reference/metrics.md explains them."""
-        return self.rows.stats()
+        return self.index.stats()
 
     # ---- experience in -------------------------------------------------------------------------------------------
     @contextmanager
@@ -111,7 +109,7 @@ class StrategySampler(HostSampler):
             raise DataError("StrategySampler needs a storage of one dimension: write data.reshape(-1), and no ndim=2")
         written = written.reshape(-1)
         rows = self._adopted(int(written[0]))
-        head, capacity = rows.ledger.head, rows.ledger.capacity
+        head, capacity = rows.num_added, rows.capacity
         if len(written) > capacity or not np.array_equal(written, np.arange(head, head + len(written)) % capacity):
             raise DataError(
                 f"{len(written)} rows were written from row {written[0]} of {capacity} on, but row {head % capacity} "
@@ -127,17 +125,17 @@ class StrategySampler(HostSampler):
 
     def close(self) -> None:
         """End all trajectories that are open: a new collector begins, which counts its trajectories from 0 again."""
-        for stream in self.rows.ledger.streams():
-            self.rows.close(stream)
+        for stream in self.index.open_envs():
+            self.index.close(stream)
 
-    def _adopted(self, held: int) -> Rows:
+    def _adopted(self, held: int) -> ReplayIndex:
         """The rows of the storage; the first `held`, if it held them before this sampler saw it, are offline."""
-        if self._rows is None:
-            self._rows = Rows(self._storage.max_size, copy.deepcopy(self._strategy), self._seeds)
+        if self._index is None:
+            self._index = ReplayIndex(self._storage.max_size, copy.deepcopy(self._strategy), self._seeds)
             if held:
                 with self.offline():
                     self.extend(np.arange(held))
-        return self._rows
+        return self._index
 
     def _marks(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
         """Of these rows, the number of their trajectory, if it is stored, and whether it is done."""
@@ -172,9 +170,9 @@ class StrategySampler(HostSampler):
 
     def is_due(self, every: int) -> bool:
         """Whether `every` rows were added since the last refresh, or there was none yet."""
-        return self._rows is None or self._rows.is_due(every)
+        return self._index is None or self._index.is_due(every)
 
-    def _synchronised(self, storage: Any) -> Rows:
+    def _synchronised(self, storage: Any) -> ReplayIndex:
         self._storage = storage
         rows = self._adopted(len(storage))
         if len(rows) != len(storage):
@@ -187,9 +185,9 @@ class StrategySampler(HostSampler):
     # ---- saving --------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides future draws."""
-        if self._rows is None:
+        if self._index is None:
             return {}
-        header, parts = self.rows.state()
+        header, parts = self.index.state()
         tensors = {key: torch.from_numpy(array.copy()) for key, array in flattened(parts).items()}
         return {"header": json.dumps(header), **tensors}
 
@@ -203,8 +201,8 @@ class StrategySampler(HostSampler):
     def dumps(self, path: Any) -> None:
         """Write the state into this folder."""
         Path(path).mkdir(exist_ok=True, parents=True)
-        if self._rows is not None:
-            write_state(Path(path) / _FILE, *self.rows.state())
+        if self._index is not None:
+            write_state(Path(path) / _FILE, *self.index.state())
 
     def loads(self, path: Any) -> None:
         """Continue as the sampler that was written to this folder."""
@@ -213,13 +211,13 @@ class StrategySampler(HostSampler):
             self._restore(*read_state(Path(path) / _FILE))
 
     def _restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
-        capacity = int(parts["ledger"]["counters"][0])
-        self._rows = Rows(capacity, copy.deepcopy(self._strategy), self._seeds)
-        self._rows.restore(header, parts)
+        capacity = int(parts["index"]["counters"][0])
+        self._index = ReplayIndex(capacity, copy.deepcopy(self._strategy), self._seeds)
+        self._index.restore(header, parts)
         self.close()
 
     def _empty(self) -> None:
-        self._rows = None
+        self._index = None
 
 
 def _observed(stored: Any) -> tuple[NDArray[Any], NDArray[Any]]:

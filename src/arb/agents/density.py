@@ -21,9 +21,9 @@ from arb.agents.agent import Transitions, constant, pytree
 from arb.agents.learn import NotFiniteError
 from arb.errors import DataError
 from arb.policies.networks import MLP
-from arb.replay.index import Ints, Ledger, State
-from arb.replay.samplers import Mixed, Sampler
-from arb.replay.sumtree import SumTree
+from arb.replay.dataset import Ints
+from arb.replay.index import ReplayIndex
+from arb.replay.samplers import Mixed, Sampler, State, SumTree
 
 SMALLEST = 1e-10
 """Keeps the logarithms and the division finite, as in the authors' code."""
@@ -145,16 +145,16 @@ class DensityRatio(Sampler):
     def __repr__(self) -> str:
         return f"DensityRatio({self.ratio.config})"  # without the weights, which move while it learns
 
-    def bind(self, ledger: Ledger) -> None:
-        super().bind(ledger)
-        self._origins.bind(ledger)
-        self._tree = SumTree(ledger.capacity)
+    def bind(self, index: ReplayIndex) -> None:
+        super().bind(index)
+        self._origins.bind(index)
+        self._tree = SumTree(index.capacity)
 
     def insert(self, rows: Ints) -> None:
         """Offline rows weigh 1; online rows the most that any row has weighed since the first of them came."""
-        online = self.ledger.is_online(rows)
+        online = self.index.is_online(rows)
         if online.any() and self._greatest == 0.0:
-            offline_rows = int(self.ledger.spans(online=False)[1].sum())
+            offline_rows = int(self.index.spans(online=False)[1].sum())
             config = self.ratio.config
             first = first_online_priority(offline_rows, config.first_online_share, config.first_steps)
             self._greatest = first or 1.0
@@ -167,7 +167,7 @@ class DensityRatio(Sampler):
         return np.reshape(rows, shape)
 
     def probabilities(self) -> NDArray[np.float64]:
-        weights = self._tree.get(np.arange(self.ledger.size))
+        weights = self._tree.get(np.arange(self.index.size))
         return np.asarray(weights / weights.sum())
 
     def train(self, rows: Ints, gather: Callable[[Ints], Transitions], rng: np.random.Generator) -> float:
@@ -176,7 +176,7 @@ class DensityRatio(Sampler):
         `gather` turns rows into transitions, as `ReplayBuffer.gather` does. Before there are rows of both origins there
         is nothing to compare, and nothing happens.
         """
-        if any(len(self.ledger.spans(online=origin)[0]) == 0 for origin in (False, True)):
+        if any(len(self.index.spans(online=origin)[0]) == 0 for origin in (False, True)):
             return self._loss
         size = self.ratio.config.batch_size
         offline, online = np.split(self._origins.sample_indices(rng, (2 * size,)), 2)
@@ -196,12 +196,12 @@ class DensityRatio(Sampler):
         return {"ratio_loss": self._loss, "online_priority": self._greatest}
 
     def state(self) -> State:
-        weights = self._tree.state()[: self.ledger.size]
+        weights = self._tree.state()[: self.index.size]
         own = {"tree": weights, "greatest": np.array(self._greatest), "loss": np.array(self._loss)}
         return own | {f"ratio{name}": array for name, array in nn.named_arrays(self.ratio).items()}
 
     def restore(self, state: State) -> None:
-        free = self.ledger.capacity - self.ledger.size
+        free = self.index.capacity - self.index.size
         self._tree.restore(np.append(state["tree"], np.zeros(free)))
         self._greatest, self._loss = float(state["greatest"]), float(state["loss"])
         arrays = {k.removeprefix("ratio"): v for k, v in state.items() if k.startswith("ratio")}

@@ -215,7 +215,7 @@ def save(agent: Agent, path: str | Path) -> None:
     about = {name: getattr(agent, name) for name in ("obs_dim", "action_dim", "online")}
     about |= {"agent": type(agent).__name__, "config": asdict(agent.config)}
     arrays = nn.named_arrays(agent)
-    header = {"arb": json.dumps(about), "sha256": digest(about, {"": arrays})}
+    header = {"arb": json.dumps(about), "sha256": digest(about, arrays)}
     with atomic_write(Path(path)) as unfinished:  # written by Python, so that a full disk is an OSError
         unfinished.write_bytes(to_bytes(arrays, metadata=header))
 
@@ -269,6 +269,6 @@ def _read(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise DataError(f"{path} holds no agent of this library: give a file written by arb.agents.save") from None
     except (SafetensorError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged or was not written by arb.agents.save ({error}){_AGAIN}") from None
-    if checksum != digest(about, {"": arrays}):
+    if checksum != digest(about, arrays):
         raise DataError(f"{path} is damaged: its content does not match its checksum{_AGAIN}")
     return about, arrays

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from arb.agents.learn import ROWS_PER_CALL, NotFiniteError, advantages, learn, on_host, scores
 from arb.envs.rollout import Collector
 from arb.lab.config import Schedule
-from arb.lab.machine import Clock, cores
+from arb.lab.machine import Clock
 from arb.replay.buffer import ReplayBuffer
-from arb.replay.index import Ints
+from arb.replay.dataset import Ints
 from arb.replay.scores import Likelihood
 
 Pause = Callable[[], None]
@@ -74,7 +74,6 @@ def finetune(
 ) -> Iterator[Progress]:
     """Phase 2: collect with the current policy, refresh the weights, update; the first draw comes after a refresh.
 
-    Where there is a second core, rows that are there already are scored while others are collected.
     A strategy with a warm-up collects longer before the first update. `likelihood` is that of `scores`. `pause` is
     called between pieces of the work and may raise; `clock` counts the time of the parts.
     """
@@ -85,13 +84,11 @@ def finetune(
         steps = min(max(plan.collect, 0 if start else warm_up), plan.online - start)
         score = partial(scores, agent, likelihood=likelihood)
         due = start == 0 or (start + steps) // plan.refresh > start // plan.refresh
-        with buffer.refresh_ahead(score, chunk=ROWS_PER_CALL, background=due and len(cores()) > 1) as refresh:
-            with clock.part("collecting"):
-                returns = collector.collect(on_host(agent.actor), buffer, steps, pause)
-            with clock.part("refresh"):
-                if due:
-                    refresh.finish()
+        with clock.part("collecting"):
+            returns = collector.collect(on_host(agent.actor), buffer, steps, pause)
         with clock.part("refresh"):
+            if due:
+                buffer.refresh(score, chunk=ROWS_PER_CALL)
             if buffer.sampler.needs_critic:
                 buffer.sampler.update_from_critic(partial(_advantages, agent, buffer), buffer.rng)
         updates = round(plan.updates * min(steps, plan.collect) / plan.collect)

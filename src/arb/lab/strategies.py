@@ -14,12 +14,10 @@ from typing import Any, get_type_hints
 
 from arb.errors import DataError, suggest
 from arb.lab.plugins import is_plug_in, label_of, plug_in
-from arb.replay.arb import ARB, EFFECTIVE, Level
+from arb.replay.arb import ARB, EFFECTIVE, Level, Temperature
 from arb.replay.dataset import keep_best
-from arb.replay.rivals import Annealed, Recent, Road, WarmStart
-from arb.replay.samplers import Mixed, Sampler, Uniform
+from arb.replay.samplers import Annealed, Mixed, Recent, Sampler, Uniform
 from arb.replay.scores import Likelihood
-from arb.replay.temperature import Temperature, Unit
 
 OTHER_COLOURS = ("#7a5195", "#8c6d31", "#4d4d4d")
 
@@ -33,11 +31,7 @@ class Replay:
     temperature: Temperature = 0.5
     """ARB: λ, or "auto" to hold the effective sample size."""
     effective: float = EFFECTIVE
-    """ARB with temperature "auto": effective sample size to hold; a share of the rows up to 1, rows above."""
-    least_effective: float = 0.0
-    """ARB with a given λ: λ is raised where the effective sample size would fall below this; 0 sets no limit."""
-    unit: Unit = "score"
-    """ARB with a given λ: what it counts, log-likelihoods or their standard deviations over the rows."""
+    """ARB with temperature "auto": effective sample size to hold, as a share of the rows."""
     clip: tuple[float, float] = (-12.0, 7.0)
     """ARB: bounds of the score."""
     level: Level = "trajectory"
@@ -99,7 +93,7 @@ def _row(name: str, kind: type[Sampler], label: str, purpose: str, colour: str =
         wanted = inspect.signature(kind).parameters
         return kind(**arguments, **{k: v for k, v in zip(_GIVEN, given, strict=True) if k in wanted})
 
-    keep, figures = getattr(kind, "filter", None), tuple(getattr(kind, "figures", ()))
+    keep, figures = getattr(kind, "filter", None), tuple(getattr(kind, "metric_names", ()))
     chosen = (lambda _: keep) if keep else _all
     whole_length = "online_steps" in inspect.signature(kind).parameters or "warm_up" in own or kind.warm_up > 0
     return Strategy(
@@ -138,8 +132,7 @@ def _meaning(kind: Any, argument: str) -> str:
 
 # ---- the table -------------------------------------------------------------------------------------------------------
 def _on_policy(r: Replay, *_: int) -> Sampler:
-    held = {"effective": r.effective} if r.temperature == "auto" else {"least_effective": r.least_effective or None}
-    return ARB(r.temperature, unit=r.unit, clip=r.clip, level=r.level, **held)
+    return ARB(r.temperature, effective=r.effective, clip=r.clip, level=r.level)
 
 
 def _density_ratio(_: Replay, seed: int, obs_dim: int, action_dim: int, *__: int) -> Sampler:
@@ -150,7 +143,7 @@ def _density_ratio(_: Replay, seed: int, obs_dim: int, action_dim: int, *__: int
     return made
 
 
-_ON_POLICY = ("temperature", "effective", "least_effective", "unit", "clip", "level", "likelihood")
+_ON_POLICY = ("temperature", "effective", "clip", "level", "likelihood")
 
 STRATEGIES: Mapping[str, Strategy] = {
     "naive": Strategy("Naive", "uniform over all data", lambda *_: Uniform(), colour="#e69f00"),
@@ -187,8 +180,6 @@ STRATEGIES: Mapping[str, Strategy] = {
     ),
     "annealed": _row("annealed", Annealed, "Annealed", "an offline share that falls to zero", "#999933"),
     "recent": _row("recent", Recent, "Recent", "newer rows more often", "#aa4499"),
-    "warm_start": _row("warm_start", WarmStart, "Warm start", "online data alone, after a warm-up", "#cc6677"),
-    "road": _row("road", Road, "ROAD", "an offline share chosen by a bandit", "#4b9b3a"),
 }
 DEFAULT = "arb_auto"
 """The strategy of a run that names none."""

@@ -1,1 +1,1 @@
-"""Replay: who is in a row (ledger), what is in it (storage), which rows next (samplers). NumPy only."""
+"""Replay: whose row it is (index), what is in it (storage), which rows next (samplers). NumPy only."""

@@ -1,27 +1,182 @@
-"""ARB: rows in proportion to how likely their trajectory is under the current policy."""
+"""ARB: rows in proportion to how likely their trajectory is under the current policy.
+
+Top to bottom: equations 3 and 4 of the paper, the temperature λ of equation 4 solved for an effective sample size, a
+table that draws from fixed masses at constant cost, and the sampler that puts them together.
+"""
 
 import math
-from dataclasses import astuple
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError, check_choice
-from arb.replay.alias import AliasTable
-from arb.replay.index import Ints, Members, State
-from arb.replay.onpolicyness import group_mean, log_onpolicyness
-from arb.replay.samplers import Sampler
-from arb.replay.temperature import Temperature, TemperatureRule, Unit, as_rows, online_bound
+from arb.replay.dataset import Ints
+from arb.replay.index import Members, ring_order
+from arb.replay.samplers import Sampler, State
 
+Floats = NDArray[np.floating[Any]]
 Level = Literal["trajectory", "transition"]
+Temperature = float | Literal["auto"]
 
 EFFECTIVE = 0.25
-"""The effective share that `temperature="auto"` holds if none is given (docs/temperature.md says why)."""
+"""The effective share of the rows that `temperature="auto"` holds (docs/temperature.md says why)."""
+SMALLEST = float(np.finfo(np.float32).tiny)
+"""Scores are float32: whatever is smaller than this is nothing."""
+TOLERANCE = 1e-9
+"""How far, relatively, the effective sample size at a solved temperature may be from the one asked for."""
+RANGE = 1e9
+"""Temperatures are sought from the largest absolute value divided by this to the largest multiplied by this.
 
-_NOTHING = Members(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
+Differences between scores below the resolution of float32 are noise. The lower end is where they still change nothing.
+At the upper end all rows are equally likely, to the last digit.
+"""
+HALVINGS = 60
+"""Of that range: enough to reach the resolution of float64."""
 
 
+# ---- equations 3 and 4 -----------------------------------------------------------------------------------------------
+# Weights are kept as logarithms in float64: at λ = 0.1 the weights of two rows may differ by a factor of 1e48.
+def log_onpolicyness(score: Floats, low: float, high: float) -> NDArray[np.float64]:
+    """Equation 3: the clipped log-likelihood minus its maximum, so the result is at most 0.
+
+    >>> log_onpolicyness(np.array([-1.0, -3.0, -50.0]), low=-12.0, high=7.0)
+    array([  0.,  -2., -11.])
+    """
+    clipped = np.clip(score, low, high).astype(np.float64)
+    return np.asarray(clipped - clipped.max())
+
+
+def group_mean(values: Floats, group: Ints, groups: int) -> NDArray[np.float64]:
+    """Mean of the values of each group; nan for a group without values.
+
+    Equation 4 raises the geometric mean of the on-policyness of a trajectory's steps to the power 1/λ. In logarithms
+    this is the mean of the trajectory's `log_onpolicyness`, divided by λ. Every row of the trajectory has this weight.
+
+    >>> group_mean(np.array([0.0, -2.0, -11.0]), np.array([0, 0, 2]), 3) / 0.5
+    array([ -2.,  nan, -22.])
+    """
+    total = np.bincount(group, weights=values, minlength=groups)
+    count = np.bincount(group, minlength=groups)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total / count, dtype=np.float64)
+
+
+# ---- the temperature -------------------------------------------------------------------------------------------------
+# ARB's distribution maximises the expected log on-policyness under a bound on the KL divergence from uniform sampling,
+# and λ is the multiplier of that bound (REPS and MPO's E-step have the same form). Fixing the effective sample size
+# instead of λ makes the samples independent of the scale of the score. docs/temperature.md has argument and sources.
+def effective_rows(log_weight: Floats, rows: Ints) -> float:
+    """Effective sample size 1/Σp² of a distribution in which `rows[i]` rows have the log weight `log_weight[i]` each.
+
+    >>> effective_rows(np.log([1.0, 0.5]), np.array([2, 4]))    # (2 + 4/2)² / (2 + 4/4)
+    5.333333333333333
+    """
+    weight = np.exp(log_weight - log_weight.max())
+    mass = rows * weight
+    return float(mass.sum() ** 2 / (mass * weight).sum())  # sums, as a product of BLAS depends on its threads
+
+
+def temperature_for(log_onp: Floats, rows: Ints, target: float) -> float:
+    """The temperature at which the effective sample size is `target` rows, or as close to it as it gets.
+
+    It grows with the temperature, from the number of rows that share the greatest value to the number of all rows, so
+    bisection in log λ finds the one solution. A target outside these limits gets the temperature at that end of the
+    range. If all values are zero, every temperature gives the same weights, and 1 is returned.
+
+    Args:
+        log_onp: mean `log_onpolicyness` of every trajectory, or that of every row; at most 0.
+        rows: how many rows each value stands for.
+        target: effective sample size in rows.
+
+    >>> temperature = temperature_for(np.array([0.0, -3.0]), np.array([10, 90]), target=50.0)
+    >>> round(effective_rows(np.array([0.0, -3.0]) / temperature, np.array([10, 90])), 6)
+    50.0
+    """
+    extent = float(np.abs(log_onp).max())
+    if extent < SMALLEST:
+        return 1.0
+    low, high = math.log(extent / RANGE), math.log(extent * RANGE)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        excess = effective_rows(log_onp / math.exp(middle), rows) / target - 1.0
+        if abs(excess) < TOLERANCE:
+            return math.exp(middle)
+        low, high = (low, middle) if excess > 0.0 else (middle, high)
+    return math.exp(high)
+
+
+def online_bound(online_share: float, effective_share: float) -> float:
+    """The largest share of a batch that online rows can have, from their share of the rows and the effective share.
+
+    By Cauchy and Schwarz a set A of rows has the probability Σ_A p ≤ √(|A| Σp²) = √(|A| / effective sample size).
+
+    >>> online_bound(0.01, effective_share=0.25)
+    0.2
+    """
+    return min(1.0, math.sqrt(online_share / effective_share))
+
+
+# ---- samples from fixed masses ---------------------------------------------------------------------------------------
+class AliasTable:
+    """Draw index i with probability masses[i] / sum(masses).
+
+    Between two refreshes the weights are constant and hundreds of thousands of samples are drawn from them, so a table
+    that costs O(n) to build and two look-ups per sample (Walker's alias method) beats a cumulative sum with binary
+    search, and a sum tree, whose updates of single rows nothing needs here.
+
+    >>> table = AliasTable(np.array([1.0, 0.0, 3.0]))
+    >>> table.probabilities()
+    array([0.25, 0.  , 0.75])
+    """
+
+    def __init__(self, masses: NDArray[np.float64]):
+        if len(masses) == 0 or not np.isfinite(masses).all() or masses.min() < 0.0 or masses.max() == 0.0:
+            raise DataError("masses must be finite, not negative, and not all zero")
+        self.keep, self.alias = _alias_table(np.asarray(masses, np.float64))
+
+    def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+        """n independent samples."""
+        x = rng.random(n)
+        x *= len(self.keep)
+        cell = x.astype(np.int64)
+        x -= cell
+        return np.where(x < self.keep.take(cell), cell, self.alias.take(cell))
+
+    def probabilities(self) -> NDArray[np.float64]:
+        """The probability of every index, rebuilt from the table itself."""
+        n = len(self.keep)
+        return np.asarray((self.keep + np.bincount(self.alias, weights=1.0 - self.keep, minlength=n)) / n)
+
+
+def _alias_table(masses: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Vose's table without his loop.
+
+    Scale the masses to mean 1: small cells lack something, large ones have something left. Line up all lacks and all
+    surpluses on one axis: each small cell is filled by the large one at whose stretch its own begins; a large one whose
+    last small cell reaches beyond its stretch then lacks that much itself, and is filled by the next large one.
+    """
+    n = len(masses)
+    p = masses / masses.max()  # first, so that the sum of very small masses keeps its digits
+    p *= n / p.sum()
+    small, large = np.flatnonzero(p <= 1.0), np.flatnonzero(p > 1.0)
+    keep, alias = p, np.arange(n)
+    if len(large) == 0:  # all equal, up to rounding
+        return (masses > 0.0).astype(np.float64), alias
+    lack = 1.0 - p[small]
+    lack_end, surplus_end = np.cumsum(lack), np.cumsum(p[large] - 1.0)
+    lack_start = lack_end - lack
+    filler: NDArray[Any] = np.minimum(np.searchsorted(surplus_end, lack_start, side="right"), len(large) - 1)
+    alias[small] = large[filler]
+    filled_so_far = np.searchsorted(lack_start, surplus_end, side="left")
+    reach = np.concatenate([[0.0], lack_end])[filled_so_far]
+    keep[large] = np.clip(1.0 + surplus_end - reach, 0.0, 1.0)
+    keep[large[-1]] = 1.0  # takes up the rounding of both sums
+    alias[large[:-1]] = large[1:]
+    return keep, alias
+
+
+# ---- the sampler -----------------------------------------------------------------------------------------------------
 class ARB(Sampler):
     """The Adaptive Replay Buffer of the paper: equations 3 and 4 as a sampling distribution.
 
@@ -30,24 +185,17 @@ class ARB(Sampler):
     sampling is uniform.
 
     A row's probability is w(τ) / Σ|τ'|w(τ'), so a trajectory is drawn by |τ|·w(τ) and then a step of it uniformly: what
-    a draw costs does not depend on the number of rows.
-
-    The temperature λ of equation 4 can be given, or solved for at every refresh (docs/temperature.md):
+    a sample costs does not depend on the number of rows.
 
     >>> ARB(0.5)                             # the paper's method at λ = 0.5
     ARB(temperature=0.5)
-    >>> ARB("auto", effective=0.25)          # λ such that the effective sample size is 25 % of the rows
-    ARB(temperature='auto', effective=0.25)
-    >>> ARB(0.5, least_effective=0.25)       # λ = 0.5, raised only where that would leave less than 25 %
-    ARB(temperature=0.5, least_effective=0.25)
+    >>> ARB("auto", effective=0.1)           # λ such that the effective sample size is 10 % of the rows
+    ARB(effective=0.1)
 
     Args:
-        temperature: λ. The smaller, the more the most on-policy data dominates. `"auto"`, the default, holds the
-            effective sample size instead.
-        effective: with `"auto"`, the effective sample size to hold: a share of the rows up to 1, rows above 1.
-        least_effective: with a number, the effective sample size below which λ is raised, in the same units.
-        unit: what a number counts: log-likelihoods (the paper), or their standard deviation over the rows, so that
-            the scale of the score does not matter.
+        temperature: λ of equation 4. The smaller, the more the most on-policy data dominates. `"auto"` solves for it at
+            every refresh, so that the effective sample size stays the same (docs/temperature.md).
+        effective: with `"auto"`, the effective sample size to hold, as a share of the rows.
         clip: bounds p̲ and p̄ of equation 3, applied to the score of every row.
         level: weigh whole trajectories (the method of the paper), or every transition by itself (its ablation).
     """
@@ -56,73 +204,66 @@ class ARB(Sampler):
 
     def __init__(
         self,
-        temperature: Temperature | None = None,
+        temperature: Temperature = "auto",
         *,
-        effective: float | None = None,
-        least_effective: float | None = None,
-        unit: Unit = "score",
+        effective: float = EFFECTIVE,
         clip: tuple[float, float] = (-12.0, 7.0),
         level: Level = "trajectory",
     ):
         check_choice("level", level, ("trajectory", "transition"))
         if not clip[0] < clip[1]:
             raise DataError(f"the lower clip bound must lie below the upper one, got {clip}")
-        temperature = "auto" if temperature is None else temperature
-        if temperature == "auto" and effective is None:
-            effective = EFFECTIVE
-        rule = TemperatureRule(temperature, effective, least_effective, unit)
-        self._rule, self.clip, self.level = rule, clip, level
-        self.temperature, self.effective, self.least_effective, self.unit = astuple(rule)
-        self._head = 0  # rows from this sequence number on are not in the table
+        if temperature != "auto" and (isinstance(temperature, str) or not temperature >= SMALLEST):
+            raise DataError(f'temperature must be greater than 0, or "auto", not {temperature!r}')
+        if not 0.0 < effective <= 1.0:
+            raise DataError(f"effective must be a share of the rows, above 0 and at most 1, not {effective}")
+        self.temperature, self.effective, self.clip, self.level = temperature, effective, clip, level
+        self._num_weighed = 0  # rows that had been added at the last refresh: later ones are not in the table
         self._solved = math.nan
         self._clipped = (0.0, 0.0)
         self._table: AliasTable | None
         self._forget()
 
     # ---- refresh -------------------------------------------------------------------------------------------------
-    def update_weights(self, scores: NDArray[np.floating[Any]], head: int) -> None:
+    def update_weights(self, scores: NDArray[np.floating[Any]], num_added: int) -> None:
         """Weigh anew all rows that were there when the scores were asked for; those added since stay fresh."""
         self._clipped = (float((scores <= self.clip[0]).mean()), float((scores >= self.clip[1]).mean()))
-        self._head = head
-        oldest = self.ledger.oldest
-        if oldest >= head:  # every row that was scored has been overwritten meanwhile
+        self._num_weighed = num_added
+        oldest = self.index.oldest
+        if oldest >= num_added:  # every row that was scored has been overwritten meanwhile
             self._forget()
             return
-        rows = self.ledger.rows_between(oldest, head)
+        rows = self.index.rows_between(oldest, num_added)
         log_onp = log_onpolicyness(scores[rows], *self.clip)
         if self.level == "transition":
-            members = one_by_one(np.arange(oldest, head) % self.ledger.capacity)
+            members = one_by_one(np.arange(oldest, num_added) % self.index.capacity)
         else:
-            members = self.ledger.members(before=head)
-            log_onp = group_mean(log_onp, self.ledger.trajectory[rows], self.ledger.slots)[members.slot]
-        self._solved = self._rule.solve(log_onp, members.steps)
-        self._draw_from(members, log_onp / self._solved)
+            members = self.index.members(before=num_added)
+            log_onp = group_mean(log_onp, self.index.episode_ids[rows], self.index.num_ids)[members.episode]
+        if isinstance(self.temperature, str):
+            self._solved = temperature_for(log_onp, members.steps, self.effective * int(members.steps.sum()))
+        else:
+            self._solved = self.temperature
+        self._sample_from(members, log_onp / self._solved)
 
     def insert(self, rows: Ints) -> None:  # noqa: ARG002 - what counts is which rows are gone
         """Drop overwritten rows once all the heaviest are among them, so that the largest weight is a living row's."""
-        if self._table is None or self.ledger.oldest <= self._until:
+        if self._table is None or self.index.oldest <= self._until:
             return
-        if self.ledger.oldest >= self._head:
+        if self.index.oldest >= self._num_weighed:
             self._forget()
-        else:
-            self._draw_from(*self._living())
+            return
+        members, episode, _ = self._members
+        alive = self._order(members) >= self.index.oldest
+        left = np.add.reduceat(alive, self._start, dtype=np.int64)
+        some = left > 0
+        self._sample_from(Members(members[alive], episode[some], left[some]), self._log_weight[some])
 
-    def _living(self) -> tuple[Members, NDArray[np.float64]]:
-        """The groups of the table and their weights, without what has been overwritten."""
-        rows, slot, _ = self._members
-        here = self._sequence(rows) >= self.ledger.oldest
-        left = np.add.reduceat(here, self._start, dtype=np.int64)
-        alive = left > 0
-        return Members(rows[here], slot[alive], left[alive]), self._log_weight[alive]
+    def _order(self, rows: Ints) -> Ints:
+        """The insertion order that rows had when they were weighed."""
+        return ring_order(rows.astype(np.int64), self._num_weighed, self.index.capacity)
 
-    def _sequence(self, rows: Ints) -> Ints:
-        """The sequence numbers that rows had when they were weighed."""
-        rows = rows.astype(np.int64)
-        if self._head <= self.ledger.capacity:
-            return rows
-        return self._head - 1 - (self._head - 1 - rows) % self.ledger.capacity
-
-    def _draw_from(self, members: Members, log_weight: NDArray[np.float64]) -> None:
+    def _sample_from(self, members: Members, log_weight: NDArray[np.float64]) -> None:
         """Make a table of these trajectories (or single rows), every row of which has its trajectory's weight."""
         self._members = members
         self._log_weight = log_weight - log_weight.max()
@@ -131,79 +272,78 @@ class ARB(Sampler):
         end = np.cumsum(members.steps)
         self._start = end - members.steps
         heaviest = members.rows[end[self._log_weight == 0.0] - 1]  # the last row of each heaviest trajectory
-        self._until = int(self._sequence(heaviest).max())  # from then on none of them is left
+        self._until = int(self._order(heaviest).max())  # from then on none of them is left
 
     def _forget(self) -> None:
         self._table = None
-        self._members, self._log_weight, self._start = _NOTHING, np.zeros(0), np.zeros(0, np.int64)
+        self._members = Members(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._log_weight, self._start = np.zeros(0), np.zeros(0, np.int64)
         self._mass, self._until = 0.0, 0
 
-    # ---- draws ---------------------------------------------------------------------------------------------------
+    # ---- samples -------------------------------------------------------------------------------------------------
     def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
         """Rows of this shape.
 
-        A row in the table may have been overwritten since. Such a draw is made again, which leaves all other
-        probabilities in proportion. It happens to at most every second draw: as many rows are new as were
+        A row in the table may have been overwritten since. Such a sample is drawn again, which leaves all other
+        probabilities in proportion. It happens to at most every second one: as many rows are new as were
         overwritten, and each new one has the largest weight.
         """
         if self._table is None:
-            return rng.integers(self.ledger.size, size=shape)
+            return rng.integers(self.index.size, size=shape)
         n = int(np.prod(shape))
-        fresh = self.ledger.head - self._head
+        fresh = self.index.num_added - self._num_weighed
         if fresh == 0:
-            sequence = self._draw_weighed(self._table, rng, n)
+            order = self._sample_weighed(self._table, rng, n)
         else:
-            sequence, missing = np.empty(n, np.int64), np.arange(n)
+            order, missing = np.empty(n, np.int64), np.arange(n)
             while len(missing):
                 is_fresh = rng.random(len(missing)) * (self._mass + fresh) < fresh
-                new = self._head + rng.integers(fresh, size=len(missing))
-                sequence[missing] = np.where(is_fresh, new, self._draw_weighed(self._table, rng, len(missing)))
-                missing = missing[sequence[missing] < self.ledger.oldest]
-        if self.ledger.head > self.ledger.capacity:
-            sequence %= self.ledger.capacity
-        return sequence.reshape(shape)
+                new = self._num_weighed + rng.integers(fresh, size=len(missing))
+                order[missing] = np.where(is_fresh, new, self._sample_weighed(self._table, rng, len(missing)))
+                missing = missing[order[missing] < self.index.oldest]
+        if self.index.num_added > self.index.capacity:
+            order %= self.index.capacity
+        return order.reshape(shape)
 
-    def _draw_weighed(self, table: AliasTable, rng: np.random.Generator, n: int) -> Ints:
+    def _sample_weighed(self, table: AliasTable, rng: np.random.Generator, n: int) -> Ints:
         group = table.sample(rng, n)
         step = (rng.random(n) * self._members.steps[group]).astype(np.int64)
         step += self._start[group]
-        rows = self._members.rows[step]
-        return self._sequence(rows)
+        return self._order(self._members.rows[step])
 
     def probabilities(self) -> NDArray[np.float64]:
         """The probability of every row, by equation 4."""
-        ledger = self.ledger
+        index = self.index
         if self._table is None:
-            return np.full(ledger.size, 1.0 / ledger.size)
-        weight = np.ones(ledger.size)  # of fresh rows, in the measure in which the largest weight is 1
+            return np.full(index.size, 1.0 / index.size)
+        weight = np.ones(index.size)  # of fresh rows, in the measure in which the largest weight is 1
         rows, _, steps = self._members
         weighed = np.repeat(self._table.probabilities() * self._mass / steps, steps)
-        if ledger.oldest > 0:
-            alive = self._sequence(rows) >= ledger.oldest
+        if index.oldest > 0:
+            alive = self._order(rows) >= index.oldest
             rows, weighed = rows[alive], weighed[alive]
         weight[rows] = weighed
         weight /= weight.sum()
         return weight
 
     def metrics(self) -> dict[str, float]:
-        """λ as solved, the bound it puts on the online share, rows at the clip bounds, steps since the last refresh."""
-        figures = {
+        """λ as solved, rows at the clip bounds, steps since the last refresh, the bound on the online share."""
+        metrics = {
             "temperature": self._solved,
             "clipped_low": self._clipped[0],
             "clipped_high": self._clipped[1],
-            "steps_since_refresh": float(self.ledger.head - self._head),
+            "steps_since_refresh": float(self.index.num_added - self._num_weighed),
         }
-        if self._rule.held is not None:
-            size = self.ledger.size
-            online = int(self.ledger.spans(online=True)[1].sum())
-            figures["online_bound"] = online_bound(online / size, as_rows(self._rule.held, size) / size)
-        return figures
+        if self.temperature == "auto":
+            online = int(self.index.spans(online=True)[1].sum())
+            metrics["online_bound"] = online_bound(online / self.index.size, self.effective)
+        return metrics
 
     # ---- saving --------------------------------------------------------------------------------------------------
     def state(self) -> State:
         """The weights and the rows they belong to."""
         return {
-            "head": np.array(self._head),
+            "num_weighed": np.array(self._num_weighed),
             "solved": np.array(self._solved),
             "clipped": np.array(self._clipped),
             "log_weight": self._log_weight,
@@ -212,14 +352,12 @@ class ARB(Sampler):
 
     def restore(self, state: State) -> None:
         """Continue with the weights of a saved sampler."""
-        if "members.rows" not in state:
-            raise DataError("these ARB weights were saved by an earlier version: start from the dataset again")
         members, log_weight = Members(*(state[f"members.{name}"] for name in Members._fields)), state["log_weight"]
-        self._head, self._solved = int(state["head"]), float(state["solved"])
+        self._num_weighed, self._solved = int(state["num_weighed"]), float(state["solved"])
         self._clipped = (float(state["clipped"][0]), float(state["clipped"][1]))
         self._forget()
         if len(log_weight):
-            self._draw_from(members, log_weight)
+            self._sample_from(members, log_weight)
 
 
 def one_by_one(rows: Ints) -> Members:

@@ -1,32 +1,83 @@
-"""ReplayBuffer: rows and their columns behind add, load, refresh and sample, for anyone's training loop."""
+"""ReplayBuffer: past experience and new steps behind load_dataset, add, refresh and sample, for anyone's training loop.
 
+Online, an episode ends in one of two ways: by a flag, or by a discontinuity, a step that does not start where the last
+one of its environment led. A step that Gymnasium's next-step autoreset made is a reset and no step at all.
+"""
+
+import hashlib
 import os
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from arb.errors import DataError
-from arb.replay.ahead import RefreshAhead
-from arb.replay.dataset import DISCONTINUITY, Boundaries, Dataset, Obs, unwrapped
-from arb.replay.index import Ints
-from arb.replay.intake import Intake
-from arb.replay.loading import Loaded, load_dataset
-from arb.replay.rows import Rows, whole_number
+from arb.errors import DataError, check_bounds, check_choice, check_finite
+from arb.files import read_state, write_state
+from arb.replay.dataset import (
+    DISCONTINUITY,
+    Array,
+    Bools,
+    Boundaries,
+    Dataset,
+    Leaves,
+    Obs,
+    as_dataset,
+    differs,
+    flags,
+    leaves,
+    one_per_row,
+    return_to_go,
+    single_precision,
+    unwrapped,
+)
+from arb.replay.index import Ints, ReplayIndex, whole_number
 from arb.replay.samplers import Sampler
-from arb.replay.saved import read_buffer, write_buffer
-from arb.replay.scores import Score, within
-from arb.replay.scoring import CHUNK, RowScore
-from arb.replay.steps import autoreset_mode, check_steps, one_row, with_final_obs
+from arb.replay.scores import CHUNK, Score, within
 from arb.replay.storage import Batch, Storage, TracedBatch
+
+FORMAT = 3
+"""Of saved buffers."""
+MODES = ("next_step", "same_step", "disabled")
+"""How a vector environment resets the environments whose episode ended, in Gymnasium's terms."""
 
 Shape = int | tuple[int, ...]
 Rng = np.random.Generator | None
 
+_UNKNOWN = np.float32(-np.inf)
+_ORDER = ": an environment's step returns obs, reward, terminated, truncated, info, in this order"
+
+
+class Loaded(NamedTuple):
+    """What `ReplayBuffer.load_dataset` took in."""
+
+    rows: int
+    trajectories: int
+    dropped: int
+    """Last steps of cut-off episodes; the data does not hold where they led, so they cannot be bootstrapped."""
+
+
+class Steps(NamedTuple):
+    """Checked steps of several environments, one row each."""
+
+    obs: Leaves
+    action: Array
+    reward: Array
+    next_obs: Leaves
+    terminated: Bools
+    truncated: Bools
+    envs: Sequence[int]
+
+    def only(self, chosen: list[int]) -> "Steps":
+        """Some of these steps."""
+        obs, next_obs = ({key: column[chosen] for key, column in side.items()} for side in (self.obs, self.next_obs))
+        action, reward, terminated, truncated = (self[i][chosen] for i in (1, 2, 4, 5))
+        return Steps(obs, action, reward, next_obs, terminated, truncated, [self.envs[i] for i in chosen])
+
 
 class ReplayBuffer:
-    """Past experience and new steps in one ring, drawn from by one strategy.
+    """Past experience and new steps in one ring, sampled by one strategy.
 
     >>> from arb import ARB
     >>> buffer = ReplayBuffer(capacity=1000, sampler=ARB("auto"), seed=0)
@@ -43,19 +94,21 @@ class ReplayBuffer:
     One thread may add while another samples and refreshes.
 
     Args:
-        capacity: rows of the ring. When it is full, the oldest rows make way, offline ones first if loaded first.
+        capacity: rows of the ring. When it is full, the oldest rows are overwritten, offline ones first if loaded
+            first.
         sampler: the strategy; ARB with its defaults if not given.
         gamma: discount of the Monte-Carlo returns.
         seed: random seed. Equal seeds and equal calls give equal batches.
-        boundaries: where trajectories of loaded data end, see `arb.replay.dataset`.
+        boundaries: where episodes of loaded data end, see `arb.replay.dataset`.
         action_bounds: (low, high); an action outside is refused. None does not look.
         failure_reward: for sparse rewards, see `arb.replay.dataset.return_to_go`.
-        autoreset: how the vector environment that steps come from resets: the environment itself (Gymnasium's say so
-            in their metadata), or "next_step", "same_step" or "disabled". With "next_step", the steps that are resets
-            are dropped. If not given, a step that begins where its environment's last episode ended is refused.
         discontinuity: two observations further apart than this are not the same, and a step that does not start where
             the last one led begins a new trajectory. None trusts the flags alone, as one must if observations are
             normalised by statistics that change from step to step.
+        autoreset: how the vector environment that steps come from resets: the environment itself (Gymnasium's say so
+            in their metadata), or "next_step", "same_step" or "disabled". With "next_step", the steps that are resets
+            are dropped. If not given, `add_batch` refuses a step that begins where its environment's last episode
+            ended, because it is most likely such a reset.
     """
 
     def __init__(
@@ -71,42 +124,66 @@ class ReplayBuffer:
         discontinuity: float | None = DISCONTINUITY,
         autoreset: Any = None,
     ):
-        self.rows = Rows(capacity, sampler, seed)
-        self.ledger, self.sampler, self.rng = self.rows.ledger, self.rows.sampler, self.rows.rng
-        self.storage = Storage(self.rows.ledger.capacity)
-        self._intake = Intake(
-            self.rows,
-            self.storage,
-            gamma=gamma,
-            failure_reward=failure_reward,
-            action_bounds=action_bounds,
-            discontinuity=discontinuity,
-            autoreset=autoreset_mode(autoreset),
-        )
-        self.gamma, self.boundaries = gamma, boundaries
+        self.index = ReplayIndex(capacity, sampler, seed)
+        self.sampler, self.rng = self.index.sampler, self.index.rng
+        self.storage = Storage(self.index.capacity)
+        self.gamma, self.boundaries, self.failure_reward = gamma, boundaries, failure_reward
+        self.bounds = None if action_bounds is None else tuple(single_precision(np.asarray(b)) for b in action_bounds)
+        self.discontinuity, self.autoreset = discontinuity, autoreset_mode(autoreset)
+        self._ended: dict[int, Leaves | None] = {}
+        """Where each environment ended its last episode, until it takes a step; None if that step did not move.
+        Empty where resets are disabled, as nothing has to be told apart there."""
         self._loaded = ""  # names the datasets that were loaded
+        self._offline = 0  # offline rows that were loaded
+        self._warned: set[str] = set()
 
     def __len__(self) -> int:
-        return self.ledger.size
+        return self.index.size
 
     def __repr__(self) -> str:
-        return f"ReplayBuffer({self.rows.described})"
+        return f"ReplayBuffer({self.index.summary})"
 
     @property
     def capacity(self) -> int:
         """Rows of the ring."""
-        return self.ledger.capacity
+        return self.index.capacity
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated for steps and for knowing their trajectories."""
-        return self.storage.nbytes + self.ledger.nbytes
+        """Bytes allocated for steps and for knowing their episodes."""
+        return self.storage.nbytes + self.index.nbytes
 
     # ---- experience in -------------------------------------------------------------------------------------------
     def load_dataset(self, dataset: Dataset | Mapping[str, Any], *, online: bool = False) -> Loaded:
         """Append a dataset, or a dict of arrays with D4RL's keys as `Dataset.from_dict` reads them."""
-        loaded, self._loaded = load_dataset(dataset, self._intake, self.boundaries, online, self._loaded)
-        return loaded
+        data = as_dataset(dataset, self.boundaries)
+        known = data.final_observations is not None
+        unusable = np.zeros(len(data), bool) if known else data.timeouts
+        lengths = data.lengths - unusable[data.ends]
+        last = data.ends[lengths > 0]
+        lengths = lengths[lengths > 0]
+        obs, rows = leaves(data.observations), int(lengths.sum())
+        final = leaves(data.final_observations) if known else {key: column[last] for key, column in obs.items()}
+        if rows > self.capacity:
+            raise DataError(
+                f"the dataset has {rows} rows but the buffer a capacity of {self.capacity}: make the buffer larger "
+                "(offline rows plus online steps keeps everything), or load less"
+            )
+        self._check_bounds("dataset['actions']", data.actions)
+        stop = data.terminals.copy()
+        stop[data.ends] = True
+        returns = return_to_go(data.rewards, stop, self.gamma, failure_reward=self.failure_reward)
+        columns = {"reward": data.rewards, "terminated": data.terminals, "return_to_go": returns}
+        with self.index.lock:
+            obs, action, final = self.storage.fit(obs, data.actions, final)
+            if rows:
+                first = self.index.num_added % self.capacity
+                _, ids = self.index.extend(lengths, online=online)
+                self.storage.load(first, obs, {**columns, "action": action}, ~unusable if unusable.any() else None)
+                self.storage.write_final(ids, final)
+            self._offline += 0 if online else rows
+            self._loaded = hashlib.sha256((self._loaded + data.fingerprint).encode()).hexdigest()
+        return Loaded(rows, len(lengths), int(unusable.sum()))
 
     def add(
         self,
@@ -124,9 +201,9 @@ class ReplayBuffer:
         `terminated` says that the task ended, so the step is not bootstrapped; `truncated` that it was cut off, so
         it is, from `next_obs`: give the observation before the reset. Both end the trajectory.
         """
-        if not self._intake.add_one(obs, action, reward, next_obs, terminated, truncated, env):
-            before, after = one_row(obs), one_row(next_obs)
-            self.add_batch(before, np.asarray(action)[None], [reward], after, [terminated], [truncated], envs=[env])
+        before, after = _one_row(obs), _one_row(next_obs)
+        steps = check_steps(before, np.asarray(action)[None], [reward], after, [terminated], [truncated], [env])
+        self._add(steps, suspicious=env != 0)
 
     def add_batch(
         self,
@@ -148,7 +225,7 @@ class ReplayBuffer:
             action: the actions taken.
             reward: the rewards.
             next_obs: the observations the steps led to; at the end of an episode the final one, not the next
-                episode's first (Gymnasium's vector environments hand it over in their infos).
+                episode's first (Gymnasium's vector environments return it in their infos).
             terminated: whether the task ended.
             truncated: whether the episode was cut off.
             envs: the number of each row's environment; 0, 1, ... if not given.
@@ -156,16 +233,111 @@ class ReplayBuffer:
             infos: what the vector environment returned with the step. Final observations in it replace those in
                 `next_obs`, as same-step autoreset needs.
         """
-        if self._intake.autoreset == "next_step" and truncated is None:
+        if self.autoreset == "next_step" and truncated is None:
             raise DataError(
                 "add_batch needs truncated with next-step autoreset: otherwise a time limit goes unseen, and the reset "
                 "after it would be stored as a step"
             )
         if infos is not None:
             next_obs = with_final_obs(next_obs, infos)
-        if envs is valid is None and self._intake.add_many(obs, action, reward, next_obs, terminated, truncated):
+        steps = check_steps(obs, action, reward, next_obs, terminated, truncated, envs)
+        if valid is not None:
+            wanted = flags("valid", valid, "environment")
+            if len(wanted) != len(steps.envs):
+                _check_rows({"valid": {"": wanted}}, len(steps.envs))
+            steps = steps.only(np.flatnonzero(wanted).tolist())
+        self._add(steps, suspicious=True)
+
+    def _add(self, steps: Steps, suspicious: bool) -> None:
+        """Append checked steps; `suspicious` ones must not begin where the last episode of their environment ended."""
+        with self.index.lock:
+            if self._ended:
+                steps = self._without_resets(steps, suspicious)
+            n = len(steps.envs)
+            if n == 0:
+                return
+            if n > self.capacity:
+                raise DataError(f"{n} steps at once do not fit a buffer with a capacity of {self.capacity}")
+            self._check_bounds("action", steps.action)
+            obs, action, next_obs = self.storage.fit(steps.obs, steps.action, steps.next_obs)
+            if self.discontinuity is not None:
+                self._end_discontinuous(obs, steps.envs)
+            if self._ended:
+                for env in steps.envs:
+                    self._ended.pop(env, None)
+            rows, ids = self.index.append(steps.envs)
+            columns = {"action": action, "reward": steps.reward, "terminated": steps.terminated}
+            columns["return_to_go"] = _UNKNOWN
+            self.storage.write(int(rows[0]), n, obs, columns)
+            self.storage.write_final(ids, next_obs)
+            for i in (steps.terminated | steps.truncated).nonzero()[0].tolist():
+                if self.autoreset != "disabled":
+                    final = {key: column[i : i + 1] for key, column in next_obs.items()}
+                    moved = differs({key: c[i : i + 1] for key, c in obs.items()}, final, self.discontinuity or 0.0)[0]
+                    self._ended[steps.envs[i]] = {key: c.copy() for key, c in final.items()} if moved else None
+                self._end_episode(steps.envs[i])
+            if self._offline and self.index.num_added > self.capacity:
+                self._warn_once(
+                    "offline",
+                    "the buffer is full, so online steps overwrite offline rows from now on: a capacity above "
+                    f"{self.capacity} (offline rows plus online steps) keeps them",
+                )
+
+    def _without_resets(self, steps: Steps, suspicious: bool) -> Steps:
+        """The steps without those that are resets; if it is not known whether they are, a likely one is refused."""
+        first = [i for i, env in enumerate(steps.envs) if env in self._ended]
+        if self.autoreset == "next_step":
+            for i in first:
+                del self._ended[steps.envs[i]]
+            return steps.only([i for i in range(len(steps.envs)) if i not in first]) if first else steps
+        for i in first if suspicious and self.discontinuity is not None else ():
+            ended = self._ended[steps.envs[i]]
+            begins = {key: column[i : i + 1] for key, column in steps.obs.items()}
+            if ended is not None and not differs(ended, begins, self.discontinuity or 0.0)[0]:
+                raise DataError(
+                    f"environment {steps.envs[i]} begins a step where its last episode ended. Gymnasium's next-step "
+                    "autoreset makes such steps, which are resets, not steps: pass autoreset=envs to the buffer, and "
+                    "they are dropped. With same-step autoreset, next_obs must be the final observation: pass "
+                    "infos=infos. If your environment really begins there, pass autoreset='disabled' to the buffer"
+                )
+        return steps
+
+    def _end_discontinuous(self, obs: Leaves, envs: Sequence[int]) -> None:
+        """End the episodes that the steps do not continue: each starts where its environment was not."""
+        opened = [(i, episode.id) for i, env in enumerate(envs) if (episode := self.index.open_episode(env))]
+        if not opened:
             return
-        self._intake.add(check_steps(obs, action, reward, next_obs, terminated, truncated, envs, valid))
+        final = self.storage.final([number for _, number in opened])
+        begins = obs if len(opened) == len(envs) else {key: c[[i for i, _ in opened]] for key, c in obs.items()}
+        if all(final[key].tobytes() == column.tobytes() for key, column in begins.items()):
+            return  # the usual case, and quicker than distances
+        apart = differs(final, begins, self.discontinuity or 0.0)
+        for at in apart.nonzero()[0].tolist():
+            env = envs[opened[at][0]]
+            self._end_episode(env)
+            self._warn_once(
+                "discontinuity",
+                f"environment {env} moved to another observation without terminated or truncated: a new trajectory "
+                "starts there. Pass truncated=True when you reset, or discontinuity=None to the buffer if your "
+                "observations are normalised anew at every step",
+            )
+
+    def _end_episode(self, env: int) -> None:
+        """Close an environment's episode and write the returns its steps now have."""
+        rows = self.index.close(env)
+        reward, terminated = (self.storage.columns[name][rows] for name in ("reward", "terminated"))
+        self.storage.columns["return_to_go"][rows] = return_to_go(
+            reward, terminated, self.gamma, failure_reward=self.failure_reward
+        )
+
+    def _check_bounds(self, name: str, action: Array) -> None:
+        if self.bounds is not None:
+            check_bounds(name, action, *self.bounds)
+
+    def _warn_once(self, subject: str, message: str) -> None:
+        if subject not in self._warned:
+            self._warned.add(subject)
+            warnings.warn(message, stacklevel=4)
 
     # ---- batches out ---------------------------------------------------------------------------------------------
     def refresh(self, score: Score, *, chunk: int = CHUNK) -> None:
@@ -192,30 +364,14 @@ class ReplayBuffer:
             score: log-likelihoods of stored actions, for example `arb.gaussian_score(policy)`.
             chunk: rows of one call.
         """
-        self.rows.refresh(self._by_row(score), chunk=chunk)
-
-    def refresh_ahead(self, score: Score, *, chunk: int = CHUNK, background: bool = True) -> RefreshAhead:
-        """Score the rows that are there on another thread while the environment steps; `finish` scores the new ones.
-
-        The policy must not change until then. The result is that of a refresh at the end.
-
-        >>> buffer = ReplayBuffer(10, seed=0)
-        >>> with buffer.refresh_ahead(lambda obs, action: -np.square(action).sum(-1)) as refresh:
-        ...     for action in (0.1, 0.2, 5.0):
-        ...         buffer.add([0.0], [action], 1.0, [0.0], terminated=True, truncated=False)
-        ...     refresh.finish()
-        >>> buffer.stats()["effective_rows"] < 3
-        True
-        """
-        return self.rows.refresh_ahead(self._by_row(score), chunk=chunk, background=background)
-
-    def _by_row(self, score: Score) -> RowScore:
         if not callable(score):
             raise DataError(
                 f"refresh needs a function (obs, action) -> log-likelihood per row, got {type(score).__name__}"
             )
-        storage, score = self.storage, within(score, self._intake.bounds)
-        return lambda rows: score(unwrapped(storage.observations(rows)), storage.actions(rows))
+        storage, bounded = self.storage, within(score, self.bounds)
+        self.index.refresh(
+            lambda rows: bounded(unwrapped(storage.observations(rows)), storage.at("action", rows)), chunk=chunk
+        )
 
     @overload
     def sample(self, shape: Shape, *, n_step: int = 1, trace: Literal[False] = False, rng: Rng = None) -> Batch: ...
@@ -234,12 +390,12 @@ class ReplayBuffer:
             trace: also the row, the origin and the probability of each transition. This looks at every row.
             rng: draws from this generator instead of the buffer's own.
         """
-        with self.rows.lock:
+        with self.index.lock:
             rows = self.sample_indices(shape, rng=rng)
-            batch = self.gather(rows, n_step=n_step)
+            batch = self._gather(rows, n_step)
             if not trace:
                 return batch
-            return TracedBatch(*batch, rows, self.ledger.is_online(rows), self.sampler.probabilities()[rows])
+            return TracedBatch(*batch, rows, self.index.is_online(rows), self.sampler.probabilities()[rows])
 
     def sample_indices(self, shape: Shape, *, rng: Rng = None) -> Ints:
         """The rows that `sample` would return, for `gather`, and for whoever keeps columns of their own.
@@ -250,29 +406,58 @@ class ReplayBuffer:
         >>> rows = buffer.sample_indices(3)
         >>> (buffer.gather(rows).reward == rows).all()    # row t holds step t
         np.True_
-        >>> buffer.ledger.is_online(rows)
+        >>> buffer.index.is_online(rows)
         array([ True,  True,  True])
         """
-        return self.rows.sample_indices(shape, rng=rng)
+        return self.index.sample_indices(shape, rng=rng)
 
-    def gather(self, rows: Ints, *, n_step: int = 1) -> Batch:
+    def gather(self, rows: ArrayLike, *, n_step: int = 1) -> Batch:
         """The transitions in these rows, in arrays of their shape.
 
         >>> buffer = ReplayBuffer(4, gamma=0.5)
         >>> for t in range(3):
         ...     buffer.add([t], [0.0], 1.0, [t + 1], terminated=t == 2)
-        >>> batch = buffer.gather(np.arange(3), n_step=2)
+        >>> batch = buffer.gather([0, 1, 2], n_step=2)
         >>> batch.reward, batch.mask, batch.next_obs.ravel()
         (array([1.5, 1.5, 1. ], dtype=float32), array([0.5, 0. , 0. ], dtype=float32), array([2, 3, 3]))
         """
+        numbers = np.asarray(rows)
+        if numbers.dtype.kind not in "iu":
+            raise DataError(f"gather needs the numbers of rows, got values of type {numbers.dtype}")
+        with self.index.lock:
+            if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(self):
+                raise DataError(
+                    f"rows must lie between 0 and {len(self) - 1}, as the buffer holds {len(self)}; got "
+                    f"{numbers.min()} to {numbers.max()}"
+                )
+            return self._gather(numbers, n_step)
+
+    def _gather(self, rows: Ints, n_step: int) -> Batch:
         whole_number("n_step", n_step)
-        with self.rows.lock:
-            batch = self.storage.gather(rows.reshape(-1), self.ledger, n_step, self.gamma)
+        batch = self.storage.gather(rows.reshape(-1), self.index, n_step, self.gamma)
         return batch if rows.ndim == 1 else batch.reshape(rows.shape)
 
     def stats(self) -> dict[str, float]:
-        """Figures about the sampling distribution; docs/reference/metrics.md explains them. Looks at every row."""
-        return self.rows.stats()
+        """Metrics of the sampling distribution, explained in docs/reference; looks at every row."""
+        return self.index.stats()
+
+    def to_dataset(self) -> Dataset:
+        """Everything the buffer holds, the oldest episode first, with a column `online`.
+
+        An open episode counts as cut off, and of one whose first rows were overwritten the rest is there.
+        """
+        with self.index.lock:
+            rows, ids, steps = self.index.members()
+            dataset = Dataset(
+                observations=unwrapped(self.storage.observations(rows)),
+                actions=self.storage.at("action", rows),
+                rewards=self.storage.at("reward", rows),
+                terminals=self.storage.at("terminated", rows),
+                lengths=steps,
+                final_observations=unwrapped(self.storage.final(ids)),
+                extras={"online": self.index.is_online(rows)},
+            )
+            return dataset.select(np.argsort(self.index.insertion_order(rows[dataset.starts])))
 
     # ---- saving --------------------------------------------------------------------------------------------------
     def save(self, path: str | os.PathLike[str], *, since: int = 0) -> None:
@@ -281,7 +466,14 @@ class ReplayBuffer:
         `since` leaves out the columns of the first rows ever inserted: pass the number of rows that a dataset brought,
         and load the dataset again before `load`.
         """
-        write_buffer(path, self._intake, self.boundaries, self._loaded, since)
+        with self.index.lock:
+            header, parts = self.index.state()
+            own = {"format": FORMAT, "made": self._made(), "loaded": [self._loaded, self._offline], "since": since}
+            columns = {
+                "storage": self.storage.state(self._rows_since(since)),
+                "ended": {"env": np.array(list(self._ended), np.int64)},
+            }
+            write_state(path, header | own, parts | columns)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Continue as the buffer that was saved there: the next samples are the ones it would have drawn.
@@ -290,4 +482,160 @@ class ReplayBuffer:
         a dataset, the same dataset must have been loaded, and nothing else. A file that does not fit, or is damaged,
         is refused with a `DataError`, and this buffer stays as it was.
         """
-        self._loaded = read_buffer(path, self._intake, self.boundaries, self._loaded)
+        header, parts = read_state(path)
+        try:
+            with self.index.lock:
+                self._check_fits(header)
+                self.storage.check_fits(parts.get("storage", {}))
+                self.index.restore(header, parts)
+                self.storage.restore(parts.get("storage", {}), self._rows_since(header["since"]))
+                self._ended = dict.fromkeys(parts["ended"]["env"].tolist())
+                self._loaded, self._offline = header["loaded"]
+        except DataError as problem:
+            raise DataError(f"{path}: {problem}") from None
+
+    def _made(self) -> dict[str, Any]:
+        """What a saved buffer must have in common with the one that continues it."""
+        names = ("gamma", "boundaries", "failure_reward", "discontinuity", "autoreset")
+        bounds = None if self.bounds is None else [bound.tolist() for bound in self.bounds]
+        return {name: getattr(self, name) for name in names} | {"action_bounds": bounds}
+
+    def _check_fits(self, header: dict[str, Any]) -> None:
+        if header.get("format") != FORMAT:
+            raise DataError(
+                f"saved in format {header.get('format')}, and this version reads format {FORMAT}: continue with the "
+                "version that saved it, or start again"
+            )
+        for name, ours in self._made().items():
+            if header["made"][name] != ours:
+                raise DataError(f"saved with {name}={header['made'][name]}, and this buffer has {name}={ours}")
+        since, held = header["since"], self.index.num_added
+        if since not in (0, held):
+            raise DataError(
+                f"leaves out a dataset of {since} rows: load it into this buffer first, and nothing else (there are "
+                f"{held} rows)"
+            )
+        if since and header["loaded"][0] != self._loaded:
+            raise DataError("leaves out a dataset, and another one of the same size was loaded into this buffer")
+
+    def _rows_since(self, order: int) -> Ints | slice:
+        index = self.index
+        return index.rows_between(min(max(order, index.oldest), index.num_added), index.num_added)
+
+
+# ---- steps of environments -------------------------------------------------------------------------------------------
+def check_steps(
+    obs: Obs,
+    action: ArrayLike,
+    reward: ArrayLike,
+    next_obs: Obs,
+    terminated: ArrayLike,
+    truncated: ArrayLike | None,
+    envs: Sequence[int] | None,
+) -> Steps:
+    """Bring the arguments of `ReplayBuffer.add_batch` into shape, or say in one line what is wrong with them."""
+    rewards = one_per_row("reward", np.asarray(reward), "environment")
+    if rewards.dtype.kind not in "biuf":
+        raise DataError(f"reward must be one number per environment, got dtype {rewards.dtype}")
+    rewards, n = single_precision(rewards), len(rewards)
+    ended = flags("terminated", terminated, "environment", _ORDER)
+    cut = np.zeros(n, bool) if truncated is None else flags("truncated", truncated, "environment", _ORDER)
+    actions, before, after = single_precision(np.asarray(action)), leaves(obs), leaves(next_obs)
+    if before.keys() != after.keys():
+        raise DataError(f"obs has the keys {list(before)} but next_obs {list(after)}")
+    _check_rows({"obs": before, "next_obs": after, "action": {"": actions}, "reward": {"": rewards}}, n)
+    if len(ended) != n or len(cut) != n:
+        _check_rows({"terminated": {"": ended}, "truncated": {"": cut}}, n)
+    numbers: Sequence[int] = range(n) if envs is None else [int(env) for env in envs]
+    if envs is not None and (len(numbers) != n or len(set(numbers)) != n):
+        raise DataError(f"envs must name {n} different environments, got {numbers}")
+    return Steps(before, actions, rewards, after, ended, cut, numbers)
+
+
+def _check_rows(named: Mapping[str, Leaves], n: int) -> None:
+    """Raise a `DataError` unless every column has n rows of finite numbers."""
+    floats, size = [], 0
+    for name, part in named.items():
+        for key, column in part.items():
+            kind = column.dtype.kind
+            if kind not in "biuf":
+                raise DataError(f"{_named(name, key)} must hold numbers, got dtype {column.dtype}")
+            if column.ndim == 0 or len(column) != n:
+                raise DataError(
+                    f"{_named(name, key)} has shape {column.shape}, but {n} rewards were given: one row per environment"
+                )
+            if kind == "f":
+                floats.append(column.reshape(-1))
+                size += column.size
+    # One look at all of them is quicker than one at each, and costs a copy, which is little where there is little.
+    if size > 1 << 16 or np.count_nonzero(np.isfinite(np.concatenate(floats))) < size:
+        for name, part in named.items():
+            for key, column in part.items():
+                check_finite(_named(name, key), column)
+
+
+def _named(name: str, key: str) -> str:
+    return f"{name}[{key!r}]" if key else name
+
+
+def _one_row(obs: Any) -> Obs:
+    if type(obs) is not np.ndarray and isinstance(obs, Mapping):
+        return {key: np.asarray(column)[None] for key, column in obs.items()}
+    return np.asarray(obs)[None]
+
+
+# ---- automatic resets ------------------------------------------------------------------------------------------------
+def autoreset_mode(said: Any) -> str | None:
+    """`next_step`, `same_step` or `disabled`, from such a word, Gymnasium's `AutoresetMode`, or a vector environment.
+
+    >>> autoreset_mode("same_step"), autoreset_mode(None)
+    ('same_step', None)
+    """
+    if said is None:
+        return None
+    if hasattr(said, "metadata"):
+        # In Gymnasium 1.2, vector environments of one class share their metadata: that of the last one made.
+        said = getattr(said, "autoreset_mode", None) or (said.metadata or {}).get("autoreset_mode")
+        if said is None:
+            raise DataError(
+                "the environment does not say how it resets (its metadata has no 'autoreset_mode'): pass autoreset="
+                "'next_step', 'same_step' or 'disabled'"
+            )
+    word = str(getattr(said, "value", said))
+    word = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}.get(word, word)
+    check_choice("autoreset", word, MODES)
+    return word
+
+
+def with_final_obs(next_obs: Obs, infos: Mapping[str, Any]) -> Obs:
+    """Next observations in which the final ones replace those after a reset, as same-step autoreset returns them.
+
+    Gymnasium puts the final observations of the environments that ended into `infos`, under a name that has changed,
+    and a mask beside it.
+    """
+    name, ended = ended_in(infos)
+    if name is None or not ended.any():
+        return next_obs
+    final = infos[name]
+    if isinstance(next_obs, Mapping):
+        whole = isinstance(final, Mapping)
+        return {
+            key: _replaced(column, final[key] if whole else [o and o[key] for o in final], ended)
+            for key, column in next_obs.items()
+        }
+    return _replaced(next_obs, final, ended)
+
+
+def ended_in(infos: Mapping[str, Any]) -> tuple[str | None, Bools]:
+    """The name under which `infos` has final observations, if it does, and which environments they belong to."""
+    for name in ("final_obs", "final_observation"):
+        if f"_{name}" in infos:
+            return name, np.asarray(infos[f"_{name}"], bool)
+    return None, np.zeros(0, bool)
+
+
+def _replaced(column: Any, final: Any, ended: Bools) -> Array:
+    replaced: Array = np.array(column)
+    for i in np.flatnonzero(ended):
+        replaced[i] = final[i]
+    return replaced

@@ -14,7 +14,6 @@ next observations that were given are never replaced by those of other rows.
 """
 
 import difflib
-import hashlib
 import json
 import os
 import warnings
@@ -28,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError, check_choice, check_finite
-from arb.files import write_npz
+from arb.files import digest, write_npz
 
 Array = NDArray[Any]
 Bools = NDArray[np.bool_]
@@ -238,11 +237,7 @@ class Dataset:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over everything but the provenance: equal for equal experience, whatever file it came in."""
-        found = hashlib.sha256()
-        for name, column in sorted(self._flat().items()):
-            found.update(f"{name}:{column.dtype.str}{column.shape}".encode())
-            found.update(np.ascontiguousarray(column).data)
-        return found.hexdigest()
+        return digest(_FORMAT, self._flat())
 
     # ---- parts of it ---------------------------------------------------------------------------------------------
     def select(self, episodes: Ints | Bools | Sequence[int] | slice) -> "Dataset":
@@ -590,7 +585,7 @@ def _rewards(column: Array) -> NDArray[np.float32]:
 def flags(name: str, values: Any, whose: str, hint: str = "") -> Bools:
     """Flags as bool; numbers must be 0 and 1, and anything else is a mistake."""
     column = one_per_row(name, np.asarray(values), whose)
-    if column.dtype == np.bool_:
+    if column.dtype.kind == "b":
         return column
     fits = (column == 0) | (column == 1) if column.dtype.kind in "iuf" else np.zeros(len(column), bool)
     if not fits.all():
@@ -601,6 +596,8 @@ def flags(name: str, values: Any, whose: str, hint: str = "") -> Bools:
 
 def one_per_row(name: str, column: Array, whose: str) -> Array:
     """A column of shape (N,) or (N, 1) as one of shape (N,)."""
+    if column.ndim == 1:
+        return column
     if column.ndim == 0 or column.size != len(column):
         raise DataError(f"{name} must be one value per {whose}, got shape {column.shape}")
     return column.reshape(-1)
@@ -614,13 +611,14 @@ def _integers(name: str, column: Array) -> Array:
 
 def cast_like(name: str, column: Array, held: Array) -> Array:
     """A column in the dtype of the one that is held; refused if it has another shape or does not fit."""
-    if column.shape[1:] != held.shape[1:]:
-        raise DataError(f"{name} has shape {column.shape[1:]} per step, but the buffer holds {held.shape[1:]}")
-    if column.dtype == held.dtype:
+    same_shape = column.shape[1:] == held.shape[1:]
+    if same_shape and column.dtype is held.dtype:
         return column
+    if not same_shape:
+        raise DataError(f"{name} has shape {column.shape[1:]} per step, but the buffer holds {held.shape[1:]}")
     if not np.can_cast(column.dtype, held.dtype, "same_kind"):
         raise DataError(f"{name} has dtype {column.dtype}, which does not fit the {held.dtype} that came first")
-    cast = column.astype(held.dtype)
+    cast = column.astype(held.dtype, copy=False)
     if not (np.can_cast(column.dtype, held.dtype, "safe") or np.array_equal(cast, column)):
         raise DataError(
             f"{name} has values of dtype {column.dtype} that do not fit the {held.dtype} that came first: convert the "
@@ -742,11 +740,3 @@ def return_to_go(
         succeeded = np.bincount(episode, weights=np.asarray(reward) != failure_reward) > 0
         total[~succeeded[episode]] = failure_reward / (1.0 - gamma)
     return total
-
-
-Recorded = Columns
-
-
-def check_dataset(dataset: Dataset | Mapping[str, Any]) -> Columns:
-    """The columns of a dataset, for those who do not yet take a `Dataset`."""
-    return check_columns(dataset.to_dict() if isinstance(dataset, Dataset) else dataset)

@@ -1,104 +1,139 @@
-"""Who is in a row: the trajectory and the origin of every row of a ring.
+"""Which rows of a ring, whose episode, offline or online, and the sampler that chooses among them.
 
-Rows are numbered twice. A *row* is a place in the ring, 0..capacity-1, reused when the ring wraps. A *sequence number*
-counts insertions and is never reused; the rows alive are the last `size` of them.
+`ReplayBuffer` is a `ReplayIndex` plus a `Storage`; an adapter is a `ReplayIndex` plus the arrays of its host. A host
+says which rows it writes (`extend`, `append`, `close`), scores rows by their number (`refresh`), and reads the rows
+that `sample_indices` returns.
 
-A trajectory is a linked list of rows: each row knows its trajectory and the row of the next step, four bytes each. Rows
-are overwritten in the order in which they came, so the row that makes way is always the first living one of its
-trajectory, and a trajectory vanishes with its last row. No scan looks for borders or for what is dead.
+Rows are numbered twice. A *row* is a place in the ring, 0..capacity-1, reused when the ring wraps. The *insertion
+order* counts rows as they came and is never reused; the rows alive are the last `size` of them.
 
-(An earlier version kept trajectories as arithmetic progressions of rows, chained where environments took turns out of
-order. That saved 4 of Hopper's 73 bytes per row and a tenth of the time of a batch of 256, and nobody could change it.)
+An episode is a linked list of rows: each row knows its episode and the row of the next step, four bytes each. Rows are
+overwritten in the order in which they came, so the row that goes is always the first living one of its episode, and an
+episode vanishes with its last row. Nothing ever scans for episode boundaries.
 """
 
 import heapq
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+import math
+import operator
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from arb.errors import DataError
+from arb.replay.dataset import Bools, Ints
+from arb.replay.samplers import Sampler, State, describe
+from arb.replay.scores import CHUNK, RowScore, score_all
+from arb.replay.storage import Batch
 
-Ints = NDArray[np.signedinteger[Any]]
-Bools = NDArray[np.bool_]
-State = dict[str, NDArray[Any]]
+PATIENCE = 10_000
+"""Steps added without a refresh after which a strategy that lives on refreshes warns."""
 
 
 class Members(NamedTuple):
-    """Rows sorted by trajectory, and by time within one: the first `steps[0]` rows belong to trajectory `slot[0]`."""
+    """Rows sorted by episode, and by time within one: the first `steps[0]` rows belong to episode `episode[0]`."""
 
     rows: NDArray[np.int32]
-    slot: Ints
+    episode: Ints
     steps: Ints
 
 
-class Open:
-    """An unfinished trajectory: its slot, its first living row (-1 if all are overwritten), and its newest row."""
+class OpenEpisode:
+    """An unfinished episode: its id, its first living row (-1 if all are overwritten), and its newest row."""
 
-    __slots__ = ("first", "newest", "slot")
+    __slots__ = ("first", "id", "newest")
 
-    def __init__(self, slot: int, first: int, newest: int):
-        self.slot, self.first, self.newest = slot, first, newest
+    def __init__(self, number: int, first: int, newest: int):
+        self.id, self.first, self.newest = number, first, newest
 
 
-class Ledger:
-    """Trajectory and origin of every row of a ring of `capacity` rows.
+class ReplayIndex:
+    """The rows of a ring: the episode and the origin of each, and a sampler that chooses among them.
 
-    A trajectory is named by its *slot*, a small number that is used again when the trajectory has vanished. A sampler
-    reads this and no column:
+    An episode id is a small number that is used again when the episode has vanished from the ring.
 
-    >>> ledger = Ledger(4)
-    >>> rows, slots = ledger.append([0, 0], online=False)
-    >>> rows, slots = ledger.append([7, 7, 7], online=True)   # overwrites the first row
-    >>> ledger.size, ledger.head
-    (4, 5)
-    >>> alive = np.arange(ledger.size)
-    >>> ledger.trajectory[alive], ledger.is_online(alive), ledger.sequence(alive)
-    (array([1, 0, 1, 1], dtype=int32), array([ True, False,  True,  True]), array([4, 1, 2, 3]))
+    >>> from arb import ARB
+    >>> index = ReplayIndex(capacity=6, sampler=ARB(temperature=0.5), seed=0)
+    >>> index.extend([2, 1])[0]                # two past episodes
+    array([0, 1, 2])
+    >>> index.append([0], ends=[True])[0]      # one step of environment 0, which ends its episode
+    array([3])
+    >>> index.episode_ids[: index.size], index.is_online(np.arange(index.size))
+    (array([0, 0, 1, 2], dtype=int32), array([False, False, False,  True]))
+    >>> index.refresh(lambda rows: np.array([-1.0, -1.0, -9.0, -1.0])[rows])
+    >>> bool((index.sample_indices(1000) == 2).mean() < 0.01)
+    True
+
+    Args:
+        capacity: rows of the ring.
+        sampler: the strategy; ARB with its defaults if not given.
+        seed: random seed.
     """
 
-    def __init__(self, capacity: int):
-        if capacity < 1:
-            raise DataError(f"a buffer needs a capacity of at least 1, got {capacity}")
-        self.capacity = capacity
-        self.head = 0
-        """Rows ever inserted; the sequence number of the next one."""
-        self.slots = 0
-        """Slots ever used: every row's slot is below."""
-        self.trajectory = np.zeros(capacity, np.int32)
-        self.following = np.full(capacity, -1, np.int32)
-        self._free: list[int] = []  # a heap: the lowest slot is used first
-        self._open: dict[int, Open] = {}  # by stream
-        self._open_slot: dict[int, Open] = {}
+    def __init__(self, capacity: int, sampler: Sampler | None = None, seed: int | np.random.SeedSequence | None = None):
+        self.capacity = whole_number("capacity", capacity)
+        self.num_added = 0
+        """Rows ever added; the insertion order of the next one."""
+        self.num_ids = 0
+        """Episode ids ever used: every row's is below."""
+        self.episode_ids = np.zeros(self.capacity, np.int32)
+        self.next_index = np.full(self.capacity, -1, np.int32)
+        """The row of each row's next step; -1 where there is none yet."""
+        self._free: list[int] = []  # a heap: the lowest id is used first
+        self._open: dict[int, OpenEpisode] = {}  # by environment
+        self._open_by_id: dict[int, OpenEpisode] = {}
         self._origin_start = np.zeros(0, np.int64)
         self._origin_online = np.zeros(0, bool)
         self._latest: bool | None = None  # origin of the newest row
+        self.sampler = _strategy(sampler)
+        self.sampler.bind(self)
+        self._listens = type(self.sampler).insert is not Sampler.insert
+        seeds = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+        self.rng = np.random.default_rng(seeds.spawn(1)[0])
+        self.lock = threading.RLock()
+        self.refreshed_at: int | None = None
+        """Rows ever added when the last refresh began; None before the first."""
+        self._steps_since_refresh = 0  # datasets are left out: learning from them alone needs no weights
+        self._drawn_since_refresh = 0
+        self._drawn_online = math.nan
+        self._reminded = False
+
+    def __repr__(self) -> str:
+        return f"ReplayIndex({self.summary})"
+
+    @property
+    def summary(self) -> str:
+        """How many rows there are and what samples them, for the `repr` of whatever holds this."""
+        return f"{self.size} of {self.capacity} rows, {self.sampler!r}"
 
     # ---- what is where -------------------------------------------------------------------------------------------
+    def __len__(self) -> int:
+        return self.size
+
     @property
     def size(self) -> int:
         """Rows alive; they are the rows 0..size-1 of the ring."""
-        return min(self.head, self.capacity)
+        return min(self.num_added, self.capacity)
 
     @property
     def oldest(self) -> int:
-        """The smallest sequence number alive."""
-        return max(self.head - self.capacity, 0)
+        """The insertion order of the oldest row alive."""
+        return max(self.num_added - self.capacity, 0)
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated per row."""
-        return self.trajectory.nbytes + self.following.nbytes
+        return self.episode_ids.nbytes + self.next_index.nbytes
 
-    def sequence(self, rows: Ints) -> Ints:
-        """The sequence numbers of living rows."""
-        if self.head <= self.capacity:
-            return rows
-        return self.head - 1 - (self.head - 1 - rows) % self.capacity
+    def insertion_order(self, rows: Ints) -> Ints:
+        """When each of these living rows was added, from 0 on; the newest is num_added - 1."""
+        return ring_order(rows, self.num_added, self.capacity)
 
     def rows_between(self, start: int, stop: int) -> Ints | slice:
-        """The rows of a stretch of living sequence numbers, in their order; a slice where they lie side by side."""
+        """The rows of a stretch of the insertion order that is alive; a slice where they lie side by side."""
         first = start % self.capacity
         if first + stop - start <= self.capacity:
             return slice(first, first + stop - start)
@@ -106,12 +141,12 @@ class Ledger:
 
     def is_online(self, rows: Ints) -> Bools:
         """Whether each row was added online, by its origin and not by its place."""
-        span = np.searchsorted(self._origin_start, self.sequence(rows), side="right") - 1
+        span = np.searchsorted(self._origin_start, self.insertion_order(rows), side="right") - 1
         return np.asarray(self._origin_online[span])
 
     def spans(self, online: bool) -> tuple[Ints, Ints]:
-        """Starts and lengths of the living stretches of sequence numbers with this origin."""
-        stop = np.append(self._origin_start, self.head)[1:]
+        """Starts and lengths of the living stretches of the insertion order with this origin."""
+        stop = np.append(self._origin_start, self.num_added)[1:]
         start = np.maximum(self._origin_start, self.oldest)
         keep = (self._origin_online == online) & (stop > start)
         return start[keep], (stop - start)[keep]
@@ -119,11 +154,11 @@ class Ledger:
     def path(self, rows: Ints, n: int, over: Bools) -> Ints:
         """The rows of the next n steps of each row, one line per step, -1 from the end of its episode on.
 
-        `over` marks rows behind which an episode does not go on, although its trajectory may.
+        `over` marks rows at which the task ended, although the recorded episode may continue.
 
-        >>> ledger = Ledger(6)
-        >>> rows, slots = ledger.append([7, 7, 7, 7], online=True)
-        >>> ledger.path(np.array([0, 2]), 3, over=np.array([False, True, False, False, False, False]))
+        >>> index = ReplayIndex(6)
+        >>> rows, ids = index.append([7, 7, 7, 7])
+        >>> index.path(np.array([0, 2]), 3, over=np.array([False, True, False, False, False, False]))
         array([[ 0,  2],
                [ 1,  3],
                [-1, -1]])
@@ -132,187 +167,313 @@ class Ledger:
         path[0] = rows
         for k in range(1, n):
             here = path[k - 1]
-            path[k] = np.where((here >= 0) & ~over[here], self.following[here], -1)
+            path[k] = np.where((here >= 0) & ~over[here], self.next_index[here], -1)
         return path
 
     def members(self, before: int | None = None) -> Members:
-        """All living rows by trajectory, or those inserted before a sequence number.
+        """All living rows by episode, or those added before a point of the insertion order.
 
-        >>> ledger = Ledger(6)
-        >>> rows, slots = ledger.append([7, 8, 7, 8, 7], online=True)   # two environments by turns
-        >>> ledger.members().rows, ledger.members().steps
+        >>> index = ReplayIndex(6)
+        >>> rows, ids = index.append([7, 8, 7, 8, 7])   # two environments by turns
+        >>> index.members().rows, index.members().steps
         (array([0, 2, 4, 1, 3], dtype=int32), array([3, 2]))
         """
-        stretch = self.rows_between(self.oldest, self.head if before is None else before)
+        stretch = self.rows_between(self.oldest, self.num_added if before is None else before)
         rows = np.arange(self.capacity, dtype=np.int32)[stretch]
-        slot = self.trajectory[stretch]
-        steps = np.bincount(slot, minlength=self.slots)
+        episode = self.episode_ids[stretch]
+        steps = np.bincount(episode, minlength=self.num_ids)
         living = np.flatnonzero(steps)
-        if len(slot) and (slot[1:] < slot[:-1]).any():  # whole trajectories that were loaded lie in order
-            rows = rows[np.argsort(slot, kind="stable")]
+        if len(episode) and (episode[1:] < episode[:-1]).any():  # datasets lie in order
+            rows = rows[np.argsort(episode, kind="stable")]
         return Members(rows, living, steps[living])
 
-    def open(self, stream: int) -> Open | None:
-        """The unfinished trajectory of a stream, if it has one."""
-        return self._open.get(stream)
+    def open_episode(self, env: int) -> OpenEpisode | None:
+        """The unfinished episode of an environment, if it has one."""
+        return self._open.get(env)
 
-    def opened(self, streams: Sequence[int]) -> list[Open | None]:
-        """The same for several."""
-        return list(map(self._open.get, streams))
-
-    def streams(self) -> list[int]:
-        """The streams with an unfinished trajectory."""
+    def open_envs(self) -> list[int]:
+        """The environments with an unfinished episode."""
         return list(self._open)
 
-    # ---- insertion -----------------------------------------------------------------------------------------------
-    def extend(self, lengths: Ints, *, online: bool) -> tuple[Ints, Ints]:
-        """Append whole trajectories, row after row; returns the rows and the slot of each trajectory."""
-        rows = np.arange(self.head, self.head + int(lengths.sum())) % self.capacity
-        self._make_way(rows[rows < self.size])
-        slots = np.array([self._slot() for _ in range(min(len(self._free), len(lengths)))], np.int64)
-        slots = np.append(slots, np.arange(self.slots, self.slots + len(lengths) - len(slots)))
-        self.slots = max(self.slots, int(slots.max(initial=-1)) + 1)
-        self.trajectory[rows] = np.repeat(slots, lengths)
-        self.following[rows[:-1]] = rows[1:]
-        self.following[rows[np.cumsum(lengths) - 1]] = -1
-        self._came(len(rows), online)
-        return rows, slots
+    # ---- rows in -------------------------------------------------------------------------------------------------
+    def extend(self, lengths: ArrayLike, *, online: bool = False) -> tuple[Ints, Ints]:
+        """Append whole episodes, row after row; returns the rows they take and the id of each episode.
 
-    def append(self, streams: Sequence[int], *, online: bool) -> tuple[Ints, list[int]]:
-        """Append one step of each of these streams; returns the rows and the slots of their trajectories.
-
-        The first step of a stream, and the first after `close`, begins a trajectory.
+        If they do not fit the ring, only their last rows are alive afterwards.
         """
-        taken = [self.append_one(stream, online=online) for stream in streams]
-        return np.array([row for row, _ in taken], np.int64), [slot for _, slot in taken]
+        steps = np.asarray(lengths, np.int64)
+        with self.lock:
+            total = int(steps.sum())
+            gone = max(total - self.capacity, 0)  # rows that are overwritten by those behind them
+            rows = np.arange(self.num_added, self.num_added + total) % self.capacity
+            self._free_overwritten(min(total, self.capacity))
+            ids = np.array([self._new_id() for _ in range(len(steps))], np.int64)
+            ends = np.cumsum(steps) - 1
+            alive = rows[gone:]
+            self.episode_ids[alive] = np.repeat(ids, steps)[gone:]
+            self.next_index[alive[:-1]] = alive[1:]
+            self.next_index[rows[ends[ends >= gone]]] = -1
+            for vanished in ids[ends < gone].tolist():
+                heapq.heappush(self._free, vanished)
+            self._count(total, online)
+            if self._listens:
+                self.sampler.insert(alive)
+        return rows, ids
 
-    def append_one(self, stream: int, *, online: bool) -> tuple[int, int]:
-        """Append one step of a stream; returns its row and the slot of its trajectory."""
-        row = self.head % self.capacity
-        if self.head >= self.capacity:
-            self._overwrite(row)
-        going = self._open.get(stream)
-        if going is None:
-            going = self._open[stream] = Open(self._slot(), row, row)
-            self._open_slot[going.slot] = going
-        elif going.first < 0:
-            going.first = row
-        else:
-            self.following[going.newest] = row
-        going.newest = row
-        self.trajectory[row] = going.slot
-        self.following[row] = -1
-        self._came(1, online)
-        return row, going.slot
+    def append(self, envs: Sequence[int], ends: Sequence[float] | None = None) -> tuple[Ints, list[int]]:
+        """Append one online step of each of these environments; returns the rows and the ids of their episodes.
 
-    def go_on(self, going: list[Open], slots: Ints) -> int | None:
-        """Append one online step of each of these trajectories, given with their slots, all at once: the first row.
-
-        None, and nothing has happened, if their rows would not lie side by side, or one has no row that stays.
+        The first step of an environment, and the first after `close`, begins an episode. `ends` marks steps that end
+        theirs; an environment may then occur again.
         """
-        first, n = self.head % self.capacity, len(going)
-        if first + n > self.capacity:
-            return None
-        if self.head >= self.capacity:
-            if any(one.first < 0 or first <= one.newest < first + n for one in going):
-                return None
-            for row in range(first, first + n):
-                self._overwrite(row)
-        rows = np.arange(first, first + n)
-        self.following[[one.newest for one in going]] = rows
-        self.trajectory[first : first + n], self.following[first : first + n] = slots, -1
-        for row, one in enumerate(going, first):
-            one.newest = row
-        self._came(n, online=True)
-        return first
+        with self.lock:
+            rows, ids = [], []
+            for i, env in enumerate(envs):
+                row = self.num_added % self.capacity
+                if self.num_added >= self.capacity:
+                    self._overwrite(row)
+                episode = self._open.get(env)
+                if episode is None:
+                    episode = self._open[env] = OpenEpisode(self._new_id(), row, row)
+                    self._open_by_id[episode.id] = episode
+                elif episode.first < 0:
+                    episode.first = row
+                else:
+                    self.next_index[episode.newest] = row
+                episode.newest = row
+                self.episode_ids[row] = episode.id
+                self.next_index[row] = -1
+                self._count(1, online=True)
+                rows.append(row)
+                ids.append(episode.id)
+                if ends is not None and ends[i]:
+                    self.close(env)
+            self._steps_since_refresh += len(rows)
+            taken = np.array(rows, np.int64)
+            if self._listens:
+                self.sampler.insert(taken)
+        return taken, ids
 
-    def close(self, stream: int) -> Ints:
-        """End the trajectory of a stream, if it has one; returns its rows in the order of its steps."""
-        ended = self._open.pop(stream, None)
-        if ended is None:
-            return np.zeros(0, np.int64)
-        del self._open_slot[ended.slot]
-        if ended.first < 0:
-            heapq.heappush(self._free, ended.slot)
-        rows, row, following = [], ended.first, self.following.item
-        while row >= 0:
-            rows.append(row)
-            row = following(row)
-        return np.array(rows, np.int64)
+    def close(self, env: int) -> Ints:
+        """End the episode of an environment, if it has one; returns its living rows in the order of its steps."""
+        with self.lock:
+            ended = self._open.pop(env, None)
+            if ended is None:
+                return np.zeros(0, np.int64)
+            del self._open_by_id[ended.id]
+            if ended.first < 0:
+                heapq.heappush(self._free, ended.id)
+            rows, row, following = [], ended.first, self.next_index.item
+            while row >= 0:
+                rows.append(row)
+                row = following(row)
+            return np.array(rows, np.int64)
 
     def _overwrite(self, row: int) -> None:
-        """The oldest row makes way: its trajectory begins with the next one, or vanishes."""
-        slot, following = int(self.trajectory[row]), int(self.following[row])
-        going = self._open_slot.get(slot)
-        if going is not None:
-            going.first = following
+        """The oldest row goes: its episode begins with the next one, or vanishes."""
+        episode, following = int(self.episode_ids[row]), int(self.next_index[row])
+        unfinished = self._open_by_id.get(episode)
+        if unfinished is not None:
+            unfinished.first = following
         elif following < 0:
-            heapq.heappush(self._free, slot)
+            heapq.heappush(self._free, episode)
 
-    def _make_way(self, rows: Ints) -> None:
-        """The same for many rows at once, the oldest first."""
-        slot, following = self.trajectory[rows], self.following[rows]
-        for going in self._open.values():
-            own = np.flatnonzero(slot == going.slot)
+    def _free_overwritten(self, coming: int) -> None:
+        """As `_overwrite`, for the oldest rows that have to go when so many come, at most a whole ring of them."""
+        rows = self.rows_between(self.oldest, max(self.num_added + coming - self.capacity, self.oldest))
+        episode, following = self.episode_ids[rows], self.next_index[rows]
+        for unfinished in self._open.values():
+            own = np.flatnonzero(episode == unfinished.id)
             if len(own):
-                going.first = int(following[own[-1]])
-        for vanished in slot[following < 0].tolist():
-            if vanished not in self._open_slot:
+                unfinished.first = int(following[own[-1]])
+        for vanished in episode[following < 0].tolist():
+            if vanished not in self._open_by_id:
                 heapq.heappush(self._free, vanished)
 
-    def _slot(self) -> int:
-        """The lowest slot that is free."""
+    def _new_id(self) -> int:
         if self._free:
             return heapq.heappop(self._free)
-        self.slots += 1
-        return self.slots - 1
+        self.num_ids += 1
+        return self.num_ids - 1
 
-    def _came(self, n: int, online: bool) -> None:
-        """Take note of the next n rows and their origin."""
+    def _count(self, n: int, online: bool) -> None:
         if online is not self._latest:
-            alive = np.append(self._origin_start, self.head)[1:] > self.oldest
-            self._origin_start = np.append(self._origin_start[alive], self.head)
+            alive = np.append(self._origin_start, self.num_added)[1:] > self.oldest
+            self._origin_start = np.append(self._origin_start[alive], self.num_added)
             self._origin_online = np.append(self._origin_online[alive], online)
             self._latest = online
-        self.head += n
+        self.num_added += n
+
+    # ---- rows out ------------------------------------------------------------------------------------------------
+    @property
+    def needs_scores(self) -> bool:
+        """Whether the strategy wants to know how likely stored actions are under the current policy."""
+        return self.sampler.needs_scores
+
+    def refresh(self, score: RowScore, *, chunk: int = CHUNK) -> None:
+        """Weigh the rows anew under the current policy.
+
+        `score(rows)` returns the log-likelihood of the actions in these rows, one number per row. It is asked for
+        `chunk` rows at a time, always as many, as a slice or as numbers in which one may occur twice. Strategies that
+        do not look at the policy never call it. Other threads may add meanwhile.
+        """
+        with self.lock:
+            self._check_not_empty("refreshed")
+            num_added, size, steps = self.num_added, self.size, self._steps_since_refresh
+            self._drawn_since_refresh = 0
+        if self.needs_scores:
+            scores = score_all(score, size, min(chunk, self.capacity))
+            with self.lock:
+                self.sampler.update_weights(scores, num_added)
+                self._steps_since_refresh -= steps
+        self.refreshed_at = num_added
+
+    def is_due(self, every: int) -> bool:
+        """Whether `every` rows were added since the last refresh, or there was none yet."""
+        return self.refreshed_at is None or self.num_added - self.refreshed_at >= every
+
+    def sample_indices(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
+        """Rows of this shape, drawn with replacement."""
+        sizes = shape if isinstance(shape, tuple | list) else (shape,)
+        wanted = tuple(whole_number("a batch", size) for size in sizes)
+        with self.lock:
+            self._check_not_empty("sampled")
+            if self._steps_since_refresh >= PATIENCE and not self._reminded and self.needs_scores:
+                self._reminded = True
+                warnings.warn(
+                    f"{self._steps_since_refresh} steps were added without a refresh, so {type(self.sampler).__name__} "
+                    "does not follow the policy: call refresh with a score of the current policy every 1,000 steps or "
+                    "so, before the updates, or let the RefreshCallback or RefreshHook of your adapter do it",
+                    stacklevel=4,
+                )
+            rows = self.sampler.sample_indices(self.rng if rng is None else rng, wanted)
+            self._drawn_online = float(self.is_online(rows).mean())
+            self._drawn_since_refresh += rows.size
+        return rows
+
+    def train(self, rows: Ints, columns: Callable[[Ints], tuple[Any, Any]]) -> None:
+        """Let a strategy that learns its weights, such as BERB's, learn from the batch just drawn; others do nothing.
+
+        `columns(rows)` gives the observations and actions in some rows.
+        """
+
+        def gather(some: Ints) -> Batch:
+            obs, action = columns(some)
+            nothing = np.zeros(len(some), np.float32)  # such strategies look at who did what where, at nothing else
+            return Batch(obs, action, nothing, obs, nothing, nothing)
+
+        if self.sampler.trainable:
+            with self.lock:
+                self.sampler.train(rows, gather, self.rng)
+
+    def stats(self) -> dict[str, float]:
+        """Metrics of the sampling distribution, explained in docs/reference; looks at every row."""
+        with self.lock:
+            self._check_not_empty("described")
+            metrics = describe(self.sampler.probabilities(), self)
+            drawn = {
+                "drawn_online_share": self._drawn_online,
+                "replay_volume": self._drawn_since_refresh / metrics["effective_rows"],
+            }
+            return metrics | drawn | self.sampler.metrics()
+
+    def _check_not_empty(self, done: str) -> None:
+        if self.num_added == 0:
+            raise DataError(f"an empty buffer cannot be {done}: load a dataset or add a step first")
 
     # ---- saving --------------------------------------------------------------------------------------------------
-    def state(self) -> State:
-        """What cannot be derived, as arrays."""
-        opened = [(stream, going.slot) for stream, going in self._open.items()]
-        return {
-            "counters": np.array([self.capacity, self.head, self.slots], np.int64),
-            "trajectory": self.trajectory[: self.size].copy(),
-            "open": np.array(opened, np.int64).reshape(-1, 2),
-            "origin.start": self._origin_start,
-            "origin.online": self._origin_online,
-        }
+    def state(self) -> tuple[dict[str, Any], dict[str, State]]:
+        """Everything that decides future samples: plain values, and groups of arrays, as `write_state` takes them."""
+        with self.lock:
+            header = {
+                "sampler": repr(self.sampler),
+                "rng": self.rng.bit_generator.state,
+                "drawn_since_refresh": self._drawn_since_refresh,
+                "refreshed_at": self.refreshed_at,
+            }
+            opened = [(env, episode.id) for env, episode in self._open.items()]
+            arrays = {
+                "counters": np.array([self.capacity, self.num_added, self.num_ids], np.int64),
+                "episode_ids": self.episode_ids[: self.size].copy(),
+                "open": np.array(opened, np.int64).reshape(-1, 2),
+                "origin.start": self._origin_start,
+                "origin.online": self._origin_online,
+            }
+            return header, {"index": arrays, "sampler": self.sampler.state()}
 
-    @classmethod
-    def from_state(cls, capacity: int, state: State) -> Self:
-        """The ledger whose state this is; its capacity may be larger now, as long as nothing has been overwritten."""
-        saved, head, slots = (int(x) for x in state["counters"])
-        if saved != capacity and not head <= saved <= capacity:
-            raise DataError(f"the saved buffer has a capacity of {saved}, this one of {capacity}")
-        ledger = cls(capacity)
-        ledger.head, ledger.slots = head, slots
-        ledger._origin_start, ledger._origin_online = state["origin.start"], state["origin.online"]
-        ledger.trajectory[: ledger.size] = state["trajectory"]
-        ledger._link(state["open"])
-        return ledger
+    def restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
+        """Continue as the index whose state this is: the next samples are the ones it would have drawn.
+
+        The capacity may be larger now, as long as nothing has been overwritten. A state of another strategy or of
+        other settings is refused with a `DataError`, and nothing has changed.
+        """
+        if header.get("sampler") != repr(self.sampler):
+            raise DataError(f"what was saved has the sampler {header.get('sampler')}, this one has {self.sampler!r}")
+        state = parts["index"]
+        saved, num_added, num_ids = (int(x) for x in state["counters"])
+        if saved != self.capacity and not num_added <= saved <= self.capacity:
+            raise DataError(f"the saved buffer has a capacity of {saved}, this one of {self.capacity}")
+        with self.lock:
+            self.num_added, self.num_ids = num_added, num_ids
+            self._origin_start, self._origin_online = state["origin.start"], state["origin.online"]
+            self._latest = bool(self._origin_online[-1]) if len(self._origin_online) else None
+            self.episode_ids[: self.size] = state["episode_ids"]
+            self._link(state["open"])
+            self.sampler.restore(parts.get("sampler", {}))
+            self.rng.bit_generator.state = header["rng"]
+            self._steps_since_refresh, self._drawn_since_refresh = 0, header["drawn_since_refresh"]
+            self.refreshed_at = header["refreshed_at"]
 
     def _link(self, opened: Ints) -> None:
-        """Derive links, unfinished trajectories, free slots and the latest origin."""
-        rows, slot, steps = self.members()
+        """Derive links, unfinished episodes and free ids from the episodes of the rows."""
+        rows, episode, steps = self.members()
         last = np.cumsum(steps) - 1
-        self.following[rows[:-1]] = rows[1:]
-        self.following[rows[last]] = -1
-        for stream, number in opened.tolist():
-            at = int(np.searchsorted(slot, number))
-            living = at < len(slot) and slot[at] == number
+        self.next_index[rows[:-1]] = rows[1:]
+        self.next_index[rows[last]] = -1
+        self._open, self._open_by_id = {}, {}
+        for env, number in opened.tolist():
+            at = int(np.searchsorted(episode, number))
+            living = at < len(episode) and episode[at] == number
             first, newest = (rows[last[at] - steps[at] + 1], rows[last[at]]) if living else (-1, -1)
-            self._open[stream] = self._open_slot[number] = Open(number, int(first), int(newest))
-        free = np.ones(self.slots, bool)
-        free[slot] = free[opened[:, 1]] = False
+            self._open[env] = self._open_by_id[number] = OpenEpisode(number, int(first), int(newest))
+        free = np.ones(self.num_ids, bool)
+        free[episode] = free[opened[:, 1]] = False
         self._free = np.flatnonzero(free).tolist()  # sorted, and so a heap
-        self._latest = bool(self._origin_online[-1]) if len(self._origin_online) else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.lock = threading.RLock()
+
+
+def ring_order(rows: Ints, num_added: int, capacity: int) -> Ints:
+    """The insertion order of rows of a ring to which so many were added."""
+    if num_added <= capacity:
+        return rows
+    return num_added - 1 - (num_added - 1 - rows) % capacity
+
+
+def whole_number(name: str, value: Any) -> int:
+    """A number of rows or steps: an integer, of any kind, from 1 on."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        hint = f": write {int(value)}" if isinstance(value, float) and value.is_integer() else ""
+        raise DataError(f"{name} must be a whole number, got {value!r}{hint}") from None
+    if number < 1:
+        raise DataError(f"{name} must be at least 1, got {number}")
+    return number
+
+
+def _strategy(sampler: Any) -> Sampler:
+    if sampler is None:
+        from arb.replay.arb import ARB  # it reads this module
+
+        return ARB()
+    if isinstance(sampler, type):
+        raise DataError(f"sampler is the class {sampler.__name__}: make one of it, {sampler.__name__}()")
+    if not isinstance(sampler, Sampler):
+        raise DataError(f"sampler must be a strategy, such as arb.ARB('auto'), got {sampler!r}")
+    return sampler

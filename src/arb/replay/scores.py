@@ -21,11 +21,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arb.errors import DataError, check_choice
-from arb.replay.dataset import Array, Obs
+from arb.replay.dataset import Array, Ints, Obs
 
 Likelihood = Literal["standard", "density"]
 Score = Callable[[Any, Any], Any]
 """`(obs, action) -> log-likelihood per row`; gets NumPy arrays, may return NumPy, JAX or torch arrays."""
+
+RowScore = Callable[[Ints | slice], Any]
+"""Rows to one log-likelihood each, as NumPy, JAX or torch array."""
+CHUNK = 2048
+"""Rows per call of a score: a 256-wide network then stays in the cache, and a call's overhead is small."""
 
 Bounds = tuple[ArrayLike, ArrayLike]
 """The lowest and the highest action, as numbers or one per dimension."""
@@ -255,3 +260,34 @@ def _width(log_std: Array) -> Array:
             "your exploration noise."
         )
     return log_std
+
+
+# ---- scores of all rows ----------------------------------------------------------------------------------------------
+def score_all(score: RowScore, size: int, chunk: int = CHUNK) -> NDArray[np.float32]:
+    """The scores of rows 0..size-1, in calls of one size, because frameworks that compile do so once per shape.
+
+    The last call overlaps the one before. If there are fewer rows than one call has, row 0 is repeated to fill it.
+    """
+    scores = np.empty(size, np.float32)
+    for start in range(0, size, chunk):
+        first = max(min(start, size - chunk), 0)
+        rows: Ints | slice = slice(first, first + chunk)
+        if size < chunk:
+            rows = np.append(np.arange(size), np.zeros(chunk - size, np.int64))
+        values = as_numpy(score(rows))
+        values = values[:, 0] if values.shape == (chunk, 1) else values
+        if values.shape != (chunk,):
+            raise DataError(
+                f"the score returned shape {values.shape} for {chunk} rows, not one log-likelihood per row, "
+                f"({chunk},): sum over the action dimensions; a policy that returns actions and no likelihood is "
+                "deterministic, and needs arb.gaussian_score with a fixed width"
+            )
+        values = values[: size - first]
+        if not np.isfinite(values).all():
+            where = int(np.flatnonzero(~np.isfinite(values))[0])
+            raise DataError(
+                f"the score is {values[where]} in row {first + where}: a log-likelihood must be finite; clamp actions "
+                "away from the bounds of a squashed policy, and check the policy's parameters for nan"
+            )
+        scores[first : first + chunk] = values
+    return scores

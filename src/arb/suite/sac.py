@@ -163,7 +163,7 @@ class Session:
         """The first steps of the run."""
         rows = np.arange(min(until, self.step))
         batch = self.buffer.gather(rows)
-        ends = self.buffer.ledger.following[rows] < 0
+        ends = self.buffer.index.next_index[rows] < 0
         ends[-1] = True  # the recording stops here
         ended = batch.mask == 0
         actions = np.asarray(self.actions.to_env(batch.action), np.float32)

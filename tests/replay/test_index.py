@@ -8,24 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arb import ARB, DataError, Mixed, ReplayBuffer, Uniform
-from arb.replay.rows import Rows
+from arb.replay.index import ReplayIndex
 
 
 def test_streams_make_trajectories_by_hand():
-    rows = Rows(8, Uniform(), seed=0)
+    rows = ReplayIndex(8, Uniform(), seed=0)
     assert rows.extend([2, 1])[0].tolist() == [0, 1, 2]
     assert rows.append([0, 1], ends=[False, True])[0].tolist() == [3, 4]
     assert rows.append([0, 1], ends=[True, False])[0].tolist() == [5, 6]
-    assert rows.ledger.trajectory[:7].tolist() == [0, 0, 1, 2, 3, 2, 4]
-    assert rows.ledger.following[:7].tolist() == [1, -1, -1, 5, -1, -1, -1]
-    assert rows.ledger.is_online(np.arange(7)).tolist() == [False] * 3 + [True] * 4
+    assert rows.episode_ids[:7].tolist() == [0, 0, 1, 2, 3, 2, 4]
+    assert rows.next_index[:7].tolist() == [1, -1, -1, 5, -1, -1, -1]
+    assert rows.is_online(np.arange(7)).tolist() == [False] * 3 + [True] * 4
     assert rows.close(1).tolist() == [6]
     assert rows.close(1).tolist() == []
 
 
 @given(size=st.integers(1, 40), chunk=st.integers(1, 17))
 def test_a_refresh_asks_for_living_rows_only_and_always_for_as_many(size, chunk):
-    rows, asked = Rows(64, ARB(), seed=0), []
+    rows, asked = ReplayIndex(64, ARB(), seed=0), []
     rows.extend([size])
     numbers = np.arange(size, dtype=float)
 
@@ -41,13 +41,13 @@ def test_a_refresh_asks_for_living_rows_only_and_always_for_as_many(size, chunk)
 @pytest.mark.parametrize("sampler", [Uniform, Mixed, ARB])
 def test_a_copy_by_state_or_by_pickle_draws_the_same(sampler):
     def filled():
-        rows = Rows(20, sampler(), seed=3)
+        rows = ReplayIndex(20, sampler(), seed=3)
         rows.extend([4, 6])
         rows.append([0])
         rows.refresh(lambda chosen: -np.arange(20.0)[chosen])
         return rows
 
-    rows, restored = filled(), Rows(20, sampler(), seed=99)
+    rows, restored = filled(), ReplayIndex(20, sampler(), seed=99)
     rows.sample_indices(7)
     restored.restore(*rows.state())
     pickled = pickle.loads(pickle.dumps(rows))
@@ -74,7 +74,7 @@ def test_only_a_strategy_that_learns_is_given_columns():
             pytest.fail("this strategy does not learn")
 
     obs, action = np.arange(6.0)[:, None], -np.arange(6.0)[:, None]
-    learner, other = Rows(6, Learner(), seed=0), Rows(6, Other(), seed=0)
+    learner, other = ReplayIndex(6, Learner(), seed=0), ReplayIndex(6, Other(), seed=0)
     for rows in (learner, other):
         rows.extend([6])
         rows.train(np.array([4, 1]), lambda chosen: (obs[chosen], action[chosen]))
@@ -82,8 +82,8 @@ def test_only_a_strategy_that_learns_is_given_columns():
 
 
 def test_a_refresh_that_is_forgotten_is_called_for_once(monkeypatch):
-    monkeypatch.setattr("arb.replay.rows.PATIENCE", 6)
-    never, once, quiet = Rows(50, ARB()), Rows(50, ARB()), Rows(50, Uniform())
+    monkeypatch.setattr("arb.replay.index.PATIENCE", 6)
+    never, once, quiet = ReplayIndex(50, ARB()), ReplayIndex(50, ARB()), ReplayIndex(50, Uniform())
     for rows in (never, once, quiet):
         rows.extend([9])  # past experience alone may be learned from without a refresh
         rows.sample_indices(1)
@@ -102,7 +102,7 @@ def test_a_refresh_that_is_forgotten_is_called_for_once(monkeypatch):
 
 
 def test_steps_added_one_by_one_are_counted_too(monkeypatch):
-    monkeypatch.setattr("arb.replay.rows.PATIENCE", 6)
+    monkeypatch.setattr("arb.replay.index.PATIENCE", 6)
     buffer, here = ReplayBuffer(50, ARB(), seed=0), np.zeros(1, np.float32)
     for _ in range(6):
         buffer.add(here, here, 0.0, here, terminated=False)
@@ -111,8 +111,8 @@ def test_steps_added_one_by_one_are_counted_too(monkeypatch):
 
 
 def test_steps_that_come_while_rows_are_scored_are_counted_as_not_weighed(monkeypatch):
-    monkeypatch.setattr("arb.replay.rows.PATIENCE", 6)
-    rows = Rows(50, ARB())
+    monkeypatch.setattr("arb.replay.index.PATIENCE", 6)
+    rows = ReplayIndex(50, ARB())
     rows.append([0])
 
     def score(chosen):
@@ -128,7 +128,7 @@ def test_steps_that_come_while_rows_are_scored_are_counted_as_not_weighed(monkey
 
 
 def test_draws_are_counted_from_the_last_refresh():
-    rows = Rows(50, Uniform(), seed=0)
+    rows = ReplayIndex(50, Uniform(), seed=0)
     rows.extend([10])
     rows.sample_indices((3, 5))
     rows.sample_indices(5)
@@ -139,42 +139,38 @@ def test_draws_are_counted_from_the_last_refresh():
 
 
 def test_a_state_of_another_strategy_is_refused():
-    rows = Rows(5, Uniform())
+    rows = ReplayIndex(5, Uniform())
     with pytest.raises(DataError, match=r"sampler ARB\(.*\), this one has Uniform\(\)"):
-        rows.restore(*Rows(5, ARB()).state())
+        rows.restore(*ReplayIndex(5, ARB()).state())
 
 
 def test_a_refresh_is_due_at_first_and_every_so_many_rows_also_after_restoring():
-    rows = Rows(8, ARB("auto"), seed=0)
+    rows = ReplayIndex(8, ARB("auto"), seed=0)
     rows.extend([2, 2])
     assert rows.is_due(100)
     rows.refresh(lambda chosen: np.zeros(4)[chosen])
     rows.append([0])
-    again = Rows(8, ARB("auto"), seed=0)
+    again = ReplayIndex(8, ARB("auto"), seed=0)
     again.restore(*rows.state())
     for one in (rows, again):
         assert (one.is_due(2), one.is_due(1)) == (False, True)
-    header, parts = rows.state()
-    with pytest.raises(DataError, match="refreshed at 'x', which is not a number of rows"):
-        again.restore(header | {"refreshed_at": "x"}, parts)
-    assert not again.is_due(2)
 
 
 @pytest.mark.parametrize("call", [lambda r: r.sample_indices(3), lambda r: r.refresh(lambda x: x), lambda r: r.stats()])
 def test_empty_rows_say_so(call):
     with pytest.raises(DataError, match="an empty buffer cannot be"):
-        call(Rows(3))
+        call(ReplayIndex(3))
 
 
 WRONG = {
     "float capacity": (
-        lambda: Rows(1e6),
+        lambda: ReplayIndex(1e6),
         DataError,
         "capacity must be a whole number, got 1000000.0: write 1000000",
     ),
-    "no capacity": (lambda: Rows(0), DataError, "capacity must be at least 1, got 0"),
-    "word as sampler": (lambda: Rows(5, "arb"), DataError, r"must be a strategy, such as arb.ARB.*got 'arb'"),
-    "class as sampler": (lambda: Rows(5, ARB), DataError, r"class ARB: make one of it, ARB\(\)"),
+    "no capacity": (lambda: ReplayIndex(0), DataError, "capacity must be at least 1, got 0"),
+    "word as sampler": (lambda: ReplayIndex(5, "arb"), DataError, r"must be a strategy, such as arb.ARB.*got 'arb'"),
+    "class as sampler": (lambda: ReplayIndex(5, ARB), DataError, r"class ARB: make one of it, ARB\(\)"),
     "float batch": (
         lambda: one_row().sample_indices(256.0),
         DataError,
@@ -187,7 +183,7 @@ WRONG = {
 
 
 def one_row():
-    rows = Rows(5, Uniform(), seed=0)
+    rows = ReplayIndex(5, Uniform(), seed=0)
     rows.extend([1])
     return rows
 
@@ -199,7 +195,7 @@ def test_wrong_arguments_are_refused_in_one_sentence(call, kind, said):
 
 
 def test_a_single_row_is_a_buffer():
-    rows = Rows(1, Uniform(), seed=0)
+    rows = ReplayIndex(1, Uniform(), seed=0)
     for stream in (0, 1, 1):
         rows.append([stream])
     assert rows.sample_indices(3).tolist() == [0, 0, 0]
@@ -210,7 +206,7 @@ def test_a_single_row_is_a_buffer():
 def test_integers_of_any_kind_are_sizes():
     assert one_row().sample_indices(np.int64(3)).tolist() == [0, 0, 0]
     assert one_row().sample_indices([np.int32(1), 2]).tolist() == [[0, 0]]
-    assert type(Rows(np.int64(7)).ledger.capacity) is int
+    assert type(ReplayIndex(np.int64(7)).capacity) is int
 
 
 class Listening(Uniform):
@@ -222,16 +218,39 @@ class Listening(Uniform):
 
 
 def test_a_strategy_hears_of_every_row_however_it_came():
-    rows = Rows(6, Listening())
+    rows = ReplayIndex(6, Listening())
     rows.extend([2, 1])
     rows.append([0, 1])
     rows.append([0, 0], ends=[True, False])  # round the end of the ring
-    rows.append_one(1)
+    rows.append([1])
     assert rows.sampler.told == [[0, 1, 2], [3, 4], [5, 0], [1]]
 
 
+@pytest.mark.parametrize("lengths", [[[1000], [1000]], [[3, 250], [40, 70, 30]], [[100], [100], [30, 100]]])
+def test_episodes_longer_than_the_ring_free_their_ids_once(lengths):
+    index = ReplayIndex(100, Uniform(), seed=0)
+    for some in lengths:
+        rows, ids = index.extend(some)
+        assert len(rows) == sum(some)
+        assert len(set(ids.tolist())) == len(some)
+    assert index.num_added == sum(sum(some) for some in lengths)
+    alive, _, steps = index.members()
+    assert len(alive) == 100
+    last = np.repeat(np.arange(len(some)), some)[-100:]  # by hand: the last hundred rows of the last call
+    assert steps.tolist() == np.unique(last, return_counts=True)[1].tolist()
+    (row,), (new,) = index.append([0])
+    others = np.delete(np.arange(100), row)
+    assert new not in index.episode_ids[others]
+    assert (index.episode_ids == new).sum() == 1
+    taken = {int(number) for number in index.episode_ids}
+    for env in range(1, 60):
+        _, (more,) = index.append([env])
+        assert more not in taken or (index.episode_ids == more).sum() == 1
+        taken = {int(number) for number in index.episode_ids}
+
+
 def test_loading_over_weighed_rows_forgets_them():
-    rows = Rows(6, ARB(0.01), seed=0)
+    rows = ReplayIndex(6, ARB(0.01), seed=0)
     rows.extend([3, 3])
     rows.refresh(lambda chosen: np.array([-1.0, -1, -1, -9, -9, -9])[chosen])
     rows.extend([3])  # in the place of the heaviest
@@ -241,7 +260,7 @@ def test_loading_over_weighed_rows_forgets_them():
 @pytest.mark.parametrize("capacity", [5, 6, 9, 40])
 def test_links_follow_the_steps_of_any_environments(capacity):
     """Against lists of rows by trajectory, for environments that come and go in any order."""
-    rng, rows, begun = np.random.default_rng(capacity), Rows(capacity, Uniform(), seed=0), 0
+    rng, rows, begun = np.random.default_rng(capacity), ReplayIndex(capacity, Uniform(), seed=0), 0
     held, open_ = {}, {}
     for _ in range(300):
         kind = rng.random()
@@ -268,11 +287,11 @@ def test_links_follow_the_steps_of_any_environments(capacity):
         for row in order(rows):
             chains.setdefault(held[row], []).append(row)
         links = {a: b for chain in chains.values() for a, b in zip(chain, [*chain[1:], -1], strict=True)}
-        assert {row: int(rows.ledger.following[row]) for row in links} == links
-        slots = {name: {int(rows.ledger.trajectory[row]) for row in chain} for name, chain in chains.items()}
+        assert {row: int(rows.next_index[row]) for row in links} == links
+        slots = {name: {int(rows.episode_ids[row]) for row in chain} for name, chain in chains.items()}
         assert all(len(slot) == 1 for slot in slots.values())
         assert len(set.union(*slots.values(), set())) == len(slots)
 
 
 def order(rows):
-    return (np.arange(rows.ledger.oldest, rows.ledger.head) % rows.ledger.capacity).tolist()
+    return (np.arange(rows.oldest, rows.num_added) % rows.capacity).tolist()

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from arb import ReplayBuffer, Uniform
-from arb.replay.dataset import check_dataset, differs, episode_ends
+from arb.replay.dataset import check_columns, differs, episode_ends
 
 
 def walk(*starts, length=5):
@@ -21,7 +21,7 @@ def walk(*starts, length=5):
 
 
 def ends(data, rule="resets"):
-    return np.flatnonzero(episode_ends(check_dataset(data), rule)).tolist()
+    return np.flatnonzero(episode_ends(check_columns(data), rule)).tolist()
 
 
 def test_time_limits_end_trajectories():
