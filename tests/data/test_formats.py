@@ -199,7 +199,6 @@ def lerobot(folder: Path, *leave_out: str) -> Path:
 
 def test_a_lerobot_folder(tmp_path: Path) -> None:
     data = load(lerobot(tmp_path))
-    assert data.provenance["robot_type"] == "arm"
     for name in ("observations", "actions", "rewards", "terminals"):
         np.testing.assert_array_equal(getattr(data, name), sound()[name])
     assert lengths_of(data) == [12, 9, 12, 7, 12, 8, 12]

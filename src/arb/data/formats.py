@@ -9,7 +9,7 @@ A new format is a row of `FORMATS`; a new layout is a function from a `Listing` 
 
 import csv
 import io
-import json
+import itertools
 import os
 import re
 import stat
@@ -326,7 +326,9 @@ def _contents(listing: Listing) -> str:
 @contextmanager
 def _open_hdf5(path: Path) -> Iterator[Listing]:
     h5py = _h5py()
-    size, arrays = file_size(path), {}
+    arrays: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
+    size = file_size(path)
 
     def visit(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
@@ -344,8 +346,10 @@ def _open_hdf5(path: Path) -> Iterator[Listing]:
                     visit(name, file[name])
                 else:
                     arrays[name] = "is a link to another place, which is not followed"
-            attributes = _hdf5_attributes(file)
-        yield Listing(str(path), size, arrays, attributes)
+            for name, value in itertools.islice(file.attrs.items(), 100):
+                plain = np.asarray(value).tolist()
+                attributes[name] = plain.decode(errors="replace") if isinstance(plain, bytes) else plain
+        yield Listing(str(path), size, arrays, _short(attributes))
 
 
 def _h5py() -> Any:
@@ -368,20 +372,6 @@ def _unreadable(item: Any) -> str:
     if chunk > 2 * item.nbytes + (1 << 24):
         return f"is stored in chunks of {chunk:,} bytes: rewrite the file with smaller ones"
     return ""
-
-
-def _hdf5_attributes(file: Any) -> dict[str, Any]:
-    """Numbers and short texts; whatever else a file says about itself is left out."""
-    h5py, found = _h5py(), {}
-    for key in list(file.attrs)[:100]:
-        kind = file.attrs.get_id(key)
-        is_plain = kind.dtype.kind in "fiubSU" or h5py.check_string_dtype(kind.dtype)
-        if is_plain and kind.get_storage_size() <= MOST_TEXT:
-            value = np.asarray(file.attrs[key]).tolist()
-            value = value.decode(errors="replace") if isinstance(value, bytes) else value
-            if not isinstance(value, str) or len(value) <= MOST_TEXT:
-                found[key] = value
-    return found
 
 
 @dataclass(frozen=True)
@@ -418,12 +408,17 @@ def _open_npz(path: Path) -> Iterator[Listing]:
                     header = form.read_array_header_1_0 if version == (1, 0) else form.read_array_header_2_0
                     shape, _, dtype = header(cast(Any, stream))
                 arrays[name] = member = _Member(archive, info, shape, dtype)
-                describes = (shape == () or name in ("action_low", "action_high")) and dtype.kind in "fiubSU"
-                if describes and _nbytes(member) < MOST_TEXT and len(attributes) < 100:
+                if (shape == () or name in ("action_low", "action_high")) and _nbytes(member) < MOST_TEXT:
                     attributes[name] = member[()].tolist()
             except Exception as problem:
                 arrays[name] = f"cannot be read ({first_line(problem)})"
-        yield Listing(str(path), size, arrays, attributes)
+        yield Listing(str(path), size, arrays, _short(attributes))
+
+
+def _short(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Numbers, texts and lists of them; whatever else a file says about itself is left out."""
+    plain = (str, int, float, list)
+    return {key: v for key, v in attributes.items() if isinstance(v, plain) and len(str(v)) <= MOST_TEXT}
 
 
 def _nbytes(array: Any) -> int:
@@ -440,24 +435,20 @@ def _open_csv(path: Path) -> AbstractContextManager[Listing]:
         if not names or len(names) > MOST_COLUMNS:
             raise DataError(f"{path}: the first line must name the columns, at most {MOST_COLUMNS:,} of them")
         check_size(str(path), 8 * size, size)  # a number takes at least a digit and a comma
-        table = _read_numbers(path)
+        options: dict[str, Any] = {"delimiter": ",", "skiprows": 1, "ndmin": 2, "comments": None, "encoding": "utf-8"}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a table without rows, which is refused later
+            try:
+                table = np.loadtxt(path, **options)
+            except ValueError:  # it may have True and False
+                with path.open(encoding="utf-8") as file:
+                    lines = (line.lower().replace("true", "1").replace("false", "0") for line in file)
+                    table = np.loadtxt(lines, **options)
     if table.shape[1] != len(names):
         raise DataError(f"{path}: {len(names)} names in the first line, {table.shape[1]} numbers in the others")
     if repeated := [name for number, name in enumerate(names) if name in names[:number]]:
         raise DataError(f"{path}: the first line names {repeated[0]!r} twice")
     return nullcontext(Listing(str(path), size, {n: _integers(table[:, i]) for i, n in enumerate(names)}))
-
-
-def _read_numbers(path: Path) -> Array:
-    options: dict[str, Any] = {"delimiter": ",", "skiprows": 1, "ndmin": 2, "comments": None, "encoding": "utf-8"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a table without rows, which is refused later
-        try:
-            return np.loadtxt(path, **options)
-        except ValueError:  # it may have True and False
-            with path.open(encoding="utf-8") as file:
-                lines = (line.lower().replace("true", "1").replace("false", "0") for line in file)
-                return np.loadtxt(lines, **options)
 
 
 def _integers(column: Array) -> Array:
@@ -491,15 +482,13 @@ def _open_parquet(place: Path) -> AbstractContextManager[Listing]:
             arrays[name] = np.concatenate([_from_arrow(f"{place}: {name}", table[name]) for table in tables])
     if sum(part.num_rows for part in meta) == 0:
         raise DataError(f"{place}: the Parquet files have no rows")
-    return nullcontext(Listing(str(place), size, arrays, _lerobot_info(place)))
+    return nullcontext(Listing(str(place), size, arrays))
 
 
 def _is_numeric(kind: Any) -> bool:
-    import pyarrow as pa
-
-    while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    while hasattr(kind, "value_type"):
         kind = kind.value_type
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+    return str(kind).startswith(("int", "uint", "float", "double", "halffloat", "bool"))
 
 
 def _from_arrow(name: str, column: Any) -> Array:
@@ -519,18 +508,6 @@ def _from_arrow(name: str, column: Any) -> Array:
         shape.append(int(counts[0]) if len(counts) else 0)
         flat = flat.flatten()
     return cast(Array, np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(shape))
-
-
-def _lerobot_info(folder: Path) -> dict[str, Any]:
-    path = folder / "meta" / "info.json"
-    try:
-        if file_size(path) > 1 << 20:
-            return {}
-        info = json.loads(path.read_text())
-        names = ("robot_type", "fps", "codebase_version")
-        return {key: info[key] for key in names if isinstance(info.get(key), str | int)}
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return {}
 
 
 FORMATS: Mapping[str, Callable[[Path], AbstractContextManager[Listing]]] = {

@@ -1,18 +1,16 @@
-"""Two tables: the families of tasks, and the tasks (D4RL's locomotion and AntMaze sets, their environments, scores).
+"""Two tables: the families of tasks, and the tasks of D4RL and of the suite with their environments and scores.
 
-Whatever depends on the kind of task is a column of `FAMILIES`, or is keyed by a family's name in the rows of the agents
-(`arb.lab.algorithms`); nobody looks at names of tasks.
+What depends on the kind of task is a column of `FAMILIES`, or is keyed by a family's name in the rows of the agents.
 
 Addresses are D4RL's own (`d4rl/infos.py`); sizes in bytes and SHA-256 sums are those that TensorFlow Datasets records
-for the same addresses (`tensorflow_datasets/d4rl/*/checksums.tsv`); references are D4RL's and shared by all
-qualities of a robot.
+for the same addresses (`tensorflow_datasets/d4rl/*/checksums.tsv`); references are D4RL's, one for each robot.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +20,7 @@ from arb.errors import DataError, suggest
 
 HOST = "http://rail.eecs.berkeley.edu/datasets/offline_rl"
 MIRROR = "https://huggingface.co/datasets/imone/D4RL/resolve/main"
-"""Holds the locomotion sets under the same file names; the checksum guards against a different copy."""
+"""Holds the locomotion datasets under the same file names; the checksum guards against a different copy."""
 
 
 class Reference(NamedTuple):
@@ -33,12 +31,7 @@ class Reference(NamedTuple):
 
 
 def read_reference(value: Any, where: str = "") -> Reference:
-    """A reference as a file or a person gives it, after a check.
-
-    Args:
-        value: two returns, the second larger.
-        where: they come from, for the message.
-    """
+    """A reference from two returns, the second larger; `where` they come from is the beginning of an error message."""
     try:
         low, high = map(float, value if isinstance(value, list | tuple) else ())
     except (TypeError, ValueError, OverflowError):
@@ -69,7 +62,7 @@ class Family:
 
     name: str
     settings: str
-    """The family for which the rows of `arb.lab.algorithms` hold the hyper-parameters that its tasks take."""
+    """The family whose hyper-parameters, in the rows of the agents, its tasks take."""
     shift: float = 0.0
     """Added to every reward, unless an agent has a rule of its own."""
     sparse: bool = False
@@ -81,13 +74,11 @@ class Family:
         return np.asarray(returns) > 0.0 if self.sparse else None
 
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "locomotion": Family("locomotion", "locomotion"),
-        "antmaze": Family("antmaze", "antmaze", shift=-1.0, sparse=True),
-        "other": Family("other", "locomotion"),
-    }
-)
+FAMILIES: Mapping[str, Family] = {
+    "locomotion": Family("locomotion", "locomotion"),
+    "antmaze": Family("antmaze", "antmaze", shift=-1.0, sparse=True),
+    "other": Family("other", "locomotion"),
+}
 """Tasks that are in no table here are `other`: their rewards are taken to be dense, as in locomotion."""
 
 
@@ -104,7 +95,7 @@ class Task:
     reference: Reference | None
     """None where a score is the plain return."""
     urls: tuple[str, ...] = ()
-    """Where the file can be downloaded; none for sets of the suite, which are made."""
+    """Where the file can be downloaded; none for datasets of the suite, which are made."""
     size: int = 0
     sha256: str = ""
 
@@ -172,9 +163,9 @@ def _antmaze(name: str, starts: bool, goals: bool, size: int, sha256: str) -> Ta
     return Task(f"antmaze-{name}-v2", "antmaze", env, MAZE_LIMITS[maze], REFERENCES["antmaze"], urls, size, sha256)
 
 
-TASKS: Mapping[str, Task] = MappingProxyType(
-    {task.name: task for task in (*(_locomotion(*row) for row in LOCOMOTION), *(_antmaze(*row) for row in ANTMAZE))}
-)
+TASKS: Mapping[str, Task] = {
+    task.name: task for task in (*(_locomotion(*row) for row in LOCOMOTION), *(_antmaze(*row) for row in ANTMAZE))
+}
 PAPER = tuple(name for name in TASKS if not name.endswith(("-full-replay-v2", "-expert-v2")) or "medium-expert" in name)
 """The 12 locomotion and 6 AntMaze tasks of the paper."""
 
@@ -191,8 +182,8 @@ def _suite() -> Iterator[Task]:
             yield Task(f"suite:antmaze-{maze}-{walk}", "antmaze", env, horizon, REFERENCES["antmaze"])
 
 
-SUITE: Mapping[str, Task] = MappingProxyType({task.name: task for task in _suite()})
-"""The sets that this project makes itself (`arb.suite.datasets`), scored on D4RL's scales."""
+SUITE: Mapping[str, Task] = {task.name: task for task in _suite()}
+"""The datasets that this project makes itself (`arb.suite.datasets`), scored on D4RL's scales."""
 FIRST = "suite:walker2d-mixed"
 """The task of a run that names none."""
 
@@ -209,20 +200,11 @@ def task_of(source: str) -> Task | None:
     """The task that a source names, by its own name or by D4RL's name for its file."""
     if source.startswith("suite:"):
         return SUITE.get(":".join(source.split(":")[:2]))
-    if source.startswith("ogbench:"):
-        return _ogbench(source)
+    # OGBench names the environment of a single-task dataset without the kind of data before `singletask`.
+    if ogbench := re.fullmatch(r"ogbench:(.+)-[^-]+-(singletask(?:-.+)?)", source):
+        return Task(source, "other", f"ogbench:{ogbench[1]}-{ogbench[2]}", 1000, None)
     name = source.removeprefix("d4rl:")
     return TASKS.get(name) or next((task for task in TASKS.values() if task.file == PurePath(source).name), None)
-
-
-def _ogbench(source: str) -> Task | None:
-    """A single-task set of OGBench: its environment has the same name without the kind of data before `singletask`."""
-    parts = source.partition(":")[2].split("-")
-    if "singletask" not in parts or parts.index("singletask") < 2:
-        return None
-    place = parts.index("singletask")
-    env = "-".join([*parts[: place - 1], *parts[place:]])
-    return Task(source, "other", f"ogbench:{env}", 1000, None)
 
 
 def family_of(source: str, env: str = "") -> Family:
