@@ -257,20 +257,20 @@ def _read_episodes(listing: Listing, mapping: Mapping[str, tuple[str, ...]]) -> 
     """One group per episode: robomimic, Minari."""
     renamed = {names[0]: name for name, names in mapping.items() if len(names) == 1}
     constants = {name: float(source) for source, name in renamed.items() if _is_number(source)}
-    places: dict[int, dict[str, str]] = {}
+    places: dict[tuple[int, str], dict[str, str]] = {}
     for array in listing.arrays:
         if match := _EPISODE.match(array):
             head, slash, rest = array[match.end() :].partition("/")
             name = renamed.get(head) or (IN_EPISODES.get(head, head) if head not in mapping else head)
             if name in (*KNOWN, *TIMEOUTS) and name not in constants:
-                places.setdefault(int(match[2]), {})[name + slash + rest] = array
+                places.setdefault((int(match[2]), match[1]), {})[name + slash + rest] = array
     shared = set.intersection(*map(set, places.values())) if places else set()
     _check_missing(listing, {name.partition("/")[0] for name in shared} | set(constants))
     data = listing.read(array for place in places.values() for name, array in place.items() if name in shared)
     parts: dict[str, list[Array]] = {}
     lengths = []
-    for number in sorted(places):
-        episode = {name: data[array] for name, array in places[number].items() if name in shared}
+    for group in sorted(places):
+        episode = {name: data[array] for name, array in places[group].items() if name in shared}
         lengths.append(len(episode["actions"]) if episode["actions"].ndim else 0)
         for name, values in list(episode.items()):  # Minari has one observation more than actions
             if name.partition("/")[0] == "observations" and values.ndim and len(values) == lengths[-1] + 1:

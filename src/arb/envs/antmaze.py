@@ -17,17 +17,12 @@ from numpy.typing import NDArray
 
 from arb.envs.simulation import Floats, Simulation, drop_margin, load_spec, restore_capsule_inertia
 
-CELL = 4.0
-"""Side of a cell in metres."""
-GOAL_RADIUS = 0.5
-"""An episode succeeds when the torso is within this distance of the goal, in the plane."""
-TORQUE = 30.0
-"""Motor torque at action 1."""
+CELL, WALL_HEIGHT = 4.0, 2.0  # metres
+GOAL_RADIUS = 0.5  # an episode succeeds when the torso is within this distance of the goal, in the plane
+TORQUE = 30.0  # of a motor at action 1
 FRAME_SKIP = 5
 RESET_NOISE = 0.1
-WALL_HEIGHT = 2.0
-SOFTNESS = (0.8, 0.8, 0.01, 0.5, 2.0)
-"""`solimp` of every geom; joints keep MuJoCo's default."""
+SOFTNESS = (0.8, 0.8, 0.01, 0.5, 2.0)  # `solimp` of every geom; joints keep MuJoCo's default
 
 
 @dataclass(frozen=True)
@@ -171,13 +166,10 @@ def reached(position: Floats, goal: Floats) -> bool:
 
 
 # ---- the ant on an open floor ----------------------------------------------------------------------------------------
-DISTANCE = (1.0, 10.0)
-"""How far away a goal is drawn, in metres."""
-MOVE = 0.01
-"""The probability of a new goal at every step: the ant learns to turn in mid-stride."""
+DISTANCE = (1.0, 10.0)  # how far away a goal is drawn, in metres
+MOVE = 0.01  # the probability of a new goal at every step: the ant learns to turn in mid-stride
 ALIVE, CONTROL = 0.5, 0.02
-UPRIGHT, HEIGHT = 0.2, (0.2, 1.5)
-"""The ant has fallen when the z-part of its own up-axis is below the first, or its torso outside the second."""
+UPRIGHT, HEIGHT = 0.2, (0.2, 1.5)  # fallen: the z-part of its up-axis below the first, or its torso outside the second
 OPEN = Maze("open", ("R",), 1000)
 
 

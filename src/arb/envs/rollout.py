@@ -54,31 +54,19 @@ def flat_vector(obs: Any, rows: tuple[int, ...] = ()) -> NDArray[Any]:
     return np.asarray(obs).reshape(*rows, -1)
 
 
-class Flattened(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """An environment whose dict observations come as vectors."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        low, high = (flat_vector(_bounds(env.observation_space, side)) for side in ("low", "high"))
-        self.observation_space = Box(low, high, low.shape, np.float32)
-
-    def observation(self, observation: Any) -> Any:
-        return flat_vector(observation).astype(np.float32)
-
-
 def flattened(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     """The environment with vectors for observations if it gives dicts of arrays, else the environment itself."""
-    return Flattened(env) if _is_dict_of_boxes(env.observation_space) else env
+    if not _is_dict_of_boxes(env.observation_space):
+        return env
+    flat: Any = gymnasium.spaces.flatten_space(env.observation_space)
+    low, high = flat.low.astype(np.float32), flat.high.astype(np.float32)
+    return gymnasium.wrappers.TransformObservation(
+        env, lambda obs: flat_vector(obs).astype(np.float32), Box(low, high, low.shape, np.float32)
+    )
 
 
 def _is_dict_of_boxes(space: Any) -> bool:
     return isinstance(space, Dict) and all(isinstance(p, Box) or _is_dict_of_boxes(p) for p in space.spaces.values())
-
-
-def _bounds(space: Any, side: str) -> Any:
-    if isinstance(space, Dict):
-        return {name: _bounds(part, side) for name, part in space.spaces.items()}
-    return np.asarray(getattr(space, side), np.float32)
 
 
 # ---- loops -----------------------------------------------------------------------------------------------------------
@@ -174,16 +162,9 @@ def play(
 ) -> Played:
     """Play episodes with the evaluation action of a policy.
 
-    Up to `width` environments step side by side, so that the policy is asked once for all of them. Episode i starts
-    from a seed of its own, whichever environment plays it; the randomness of the policy has another.
-
-    Args:
-        actor: the policy, with `mode(obs, rng)` for a batch of observations.
-        make: makes an environment.
-        episodes: how many to play.
-        seed: of all of them.
-        width: environments side by side.
-        pause: called before every step; what it raises ends the call.
+    Up to `width` environments, made by `make`, step side by side, so that `actor.mode(obs, rng)` is asked once for all
+    of them. Episode i starts from a seed of its own, whichever environment plays it; the randomness of the policy has
+    another. `pause` is called before every step; what it raises ends the call.
     """
     *starts, policy_seed = (int(s.generate_state(1)[0]) for s in seed.spawn(episodes + 1))
     rng = np.random.default_rng(policy_seed)
