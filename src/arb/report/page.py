@@ -357,21 +357,11 @@ def _run(run: Record, duplicate: bool) -> dict[str, Any]:
 def write_files(out: Path, content: Mapping[str, bytes], listing: str | None = None) -> tuple[Path, ...]:
     """Write files below a folder, each whole or not at all; with a listing, remove what an older one names."""
     check_folder(out)
-    for folder in {out, *((out / name).parent for name in content)}:
-        if folder.is_symlink():
-            raise DataError(f"{folder} is a symbolic link: choose another folder with --out")
     before = _listed(out / listing) if listing else []
     names = json.dumps(sorted(content), indent=1).encode()
-    everything = {**content, **({listing: names} if listing else {})}
-    new = [out / name for name in everything if not (out / name).exists()]
-    try:
-        for name, data in everything.items():
-            with atomic_write(out / name) as unfinished:
-                unfinished.write_bytes(data)
-    except OSError:  # a full disk: tables without the page that explains them are of no use
-        for path in new:
-            path.unlink(missing_ok=True)
-        raise
+    for name, data in {**content, **({listing: names} if listing else {})}.items():
+        with atomic_write(out / name) as unfinished:
+            unfinished.write_bytes(data)
     for name in before:
         if name not in content:
             (out / name).unlink(missing_ok=True)

@@ -84,10 +84,9 @@ def reference_lines(groups: Sequence[RunGroup]) -> dict[str, float]:
         ("mean_return", "mean of the data"),
         ("cloning_return", "cloning"),
     ):
-        runs = [run for group in groups for run in group.runs]
-        values = {run.data.get(key) for run in runs}
+        values = {run.data.get(key) for group in groups for run in group.runs}
         if len(values) == 1 and isinstance(value := values.pop(), int | float) and math.isfinite(value):
-            found[name] = float(normalised(np.array(value, float), runs[0].reference))
+            found[name] = float(normalised(np.array(value, float), groups[0].runs[0].reference))
     return found
 
 
@@ -178,9 +177,9 @@ def learning_curves(results: Results, agent: str) -> Figure:
     return figure
 
 
-def online_share(results: Results, agent: str, tasks: Sequence[str] | None = None) -> Figure:
+def online_share(results: Results, agent: str) -> Figure:
     """The online share of the batches over steps, with that of the buffer in grey."""
-    figure = _panels(results, agent, _share_panel, tasks)
+    figure = _panels(results, agent, _share_panel)
     figure.suptitle(f"{agent_label(agent)}: where batches come from", **TITLE)
     return figure
 
@@ -282,8 +281,8 @@ def _share_panel(axes: Any, groups: Sequence[RunGroup], styles: Mapping[str, Any
     axes.set_xlabel("environment steps")
 
 
-def _panels(results: Results, agent: str, draw: Any, tasks: Sequence[str] | None = None) -> Figure:
-    names = list(tasks if tasks is not None else results.tasks(agent))
+def _panels(results: Results, agent: str, draw: Any) -> Figure:
+    names = results.tasks(agent)
     columns = min(_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
     figure = Figure(figsize=(max(6.0, 4.2 * columns), 3.2 * rows + 0.5), layout="constrained")
@@ -366,36 +365,29 @@ def spark(values: ArrayLike, low: float, high: float) -> str:
 
 def text_curves(results: Results) -> str:
     """Score while fine-tuning and online share of the batches, for each strategy, unless there are too many."""
+
+    def thinned(values: Floats) -> Floats:
+        return np.asarray(values.mean(0)[spaced(values.shape[1], WIDTH)])
+
+    lines: list[str] = []
     panels = [(agent, task) for agent in results.agents() for task in results.tasks(agent)]
-    if len(panels) > MAX_PANELS:
-        return ""
-    found = []
-    for agent, task in panels:
+    for agent, task in panels if len(panels) <= MAX_PANELS else ():
         groups = [group for group in results.of(agent, task) if "online" in group.curve]
-        if groups:
-            found.append(_text_panel(f"{agent_label(agent)} on {task}", groups))
-    return "\n".join(found)
-
-
-def _text_panel(title: str, groups: Sequence[RunGroup]) -> str:
-    means = [_thinned(group.curve["online"][1]) for group in groups]
-    low, high = min(map(np.min, means)), max(map(np.max, means))
-    steps = max(group.curve["online"][0][-1] for group in groups)
-    name, width = max(len(group.variant) for group in groups), max(map(len, means))
-    lines = [f"{title}, steps 0 to {steps:,.0f}: {groups[0].unit} from {low:.1f} to {high:.1f}, and online share"]
-    for group, mean in zip(groups, means, strict=True):
-        line = f"  {group.variant:<{name}}  {spark(mean, low, high):<{width}}  {mean[-1]:9.1f}"
-        shares = group.metric("replay.online_share")
-        if shares:
-            share = _thinned(shares[1])
-            line += f"   {spark(share, 0.0, 1.0):<{WIDTH}} {share[-1]:4.0%}"
-        lines.append(line)
-    return "\n".join(lines) + "\n"
-
-
-def _thinned(values: Floats) -> Floats:
-    """The mean over seeds, at as many points as there is room for."""
-    return np.asarray(values.mean(0)[spaced(values.shape[1], WIDTH)])
+        means = [thinned(group.curve["online"][1]) for group in groups]
+        if not groups:
+            continue
+        low, high, width = min(map(np.min, means)), max(map(np.max, means)), max(map(len, means))
+        steps, name = max(group.curve["online"][0][-1] for group in groups), max(len(group.variant) for group in groups)
+        unit = f"{groups[0].unit} from {low:.1f} to {high:.1f}, and online share"
+        lines.append(f"{agent_label(agent)} on {task}, steps 0 to {steps:,.0f}: {unit}")
+        for group, mean in zip(groups, means, strict=True):
+            line = f"  {group.variant:<{name}}  {spark(mean, low, high):<{width}}  {mean[-1]:9.1f}"
+            if shares := group.metric("replay.online_share"):
+                share = thinned(shares[1])
+                line += f"   {spark(share, 0.0, 1.0):<{WIDTH}} {share[-1]:4.0%}"
+            lines.append(line)
+        lines.append("")
+    return "\n".join(lines)
 
 
 def figures(results: Results, baseline: str = "naive") -> Iterable[tuple[str, Figure]]:

@@ -72,17 +72,14 @@ class Record:
 
     @property
     def task(self) -> str:
-        """The task, without the prefix that D4RL's may have."""
         return str(self.config.get("task", "?")).removeprefix("d4rl:")
 
     @property
     def agent(self) -> str:
-        """The agent's name."""
         return str(self.config.get("agent", "?"))
 
     @property
     def strategy(self) -> str:
-        """The replay strategy's name."""
         return str(self.config.get("replay.strategy", "?"))
 
     @property
@@ -93,7 +90,6 @@ class Record:
 
     @property
     def data_hash(self) -> str:
-        """SHA-256 of the dataset, empty where it is not known."""
         return str(self.data.get("sha256") or "")
 
     @property
@@ -119,12 +115,11 @@ class Runs:
 
     @property
     def done(self) -> tuple[Record, ...]:
-        """The finished ones, from which all tables are made."""
         return tuple(run for run in self.all if run.status == "done")
 
     @property
     def missing(self) -> tuple[Record, ...]:
-        """Those that are not finished, for whatever reason."""
+        """The runs that are not finished, for whatever reason."""
         return tuple(run for run in self.all if run.status != "done")
 
     def by_archive(self) -> dict[str, "Runs"]:
@@ -173,23 +168,6 @@ def _number(value: Any, name: str) -> float:
     return found
 
 
-def _list(value: Any, name: str) -> Sequence[Any]:
-    if not isinstance(value, list) or not value:
-        raise DataError(f"{name} is not a list of numbers")
-    return value
-
-
-def _without_outliers(values: Floats) -> Floats:
-    """A column of a metric; what is infinite or enormous becomes a gap."""
-    return np.where(np.abs(values) <= LARGEST, values, math.nan)
-
-
-def _bounded(curve: Curve) -> Curve:
-    if not all(np.all(np.abs(values) <= LARGEST) for values in (*curve.scores, *curve.returns)):
-        raise DataError("a score or return is too large to be one")
-    return curve
-
-
 def _described(place: str, values: Any) -> Record:
     """The part of a record that config.json holds."""
     if not isinstance(values, Mapping) or not isinstance(values.get("config"), Mapping):
@@ -213,9 +191,17 @@ def _described(place: str, values: Any) -> Record:
     )
 
 
-def _judged(record: Record) -> Record:
-    """A run that says it is done and has no online evaluation has failed."""
-    online = record.curves.get("online")
+def _checked(record: Record, curves: Mapping[str, Curve], metrics: Mapping[str, Mapping[str, Floats]]) -> Record:
+    """With its curves, all in bounds, and its replay metrics, in which what is infinite or enormous is a gap."""
+    if not all(np.all(np.abs(v) <= LARGEST) for curve in curves.values() for v in (*curve.scores, *curve.returns)):
+        raise DataError("a score or return is too large to be one")
+    kept = {
+        phase: {name: np.where(np.abs(values) <= LARGEST, values, math.nan) for name, values in columns.items()
+                if name == "step" or name.startswith("replay.")}
+        for phase, columns in metrics.items()
+    }  # fmt: skip
+    record = replace(record, curves=curves, metrics=kept)
+    online = curves.get("online")
     if record.status == "done" and (online is None or not any(online.steps > 0)):
         return replace(record, status="failed", reason="says it is done, but has no online evaluation")
     return record
@@ -228,26 +214,18 @@ def from_folder(path: Path) -> Record:
     about = folder.description()
     values = {name: getattr(about, name) for name in ("config", "env", "reference", "data", "versions")}
     record = _described(sanitize(path, 1000), {**values, "machine": folder.machine()})
-    metrics = {
-        phase: {
-            name: _without_outliers(v) for name, v in columns.items() if name == "step" or name.startswith("replay.")
-        }
-        for phase, columns in folder.metrics().items()
-    }
-    curves = {phase: _bounded(curve) for phase, curve in folder.curves().items()}
+    curves, metrics = folder.curves(), folder.metrics()
     status: Status = "done" if folder.done else "failed" if folder.failure else "unfinished"
-    reason = "" if folder.done else sanitize(folder.failure) or _progress(record.config, curves, metrics)
-    return _judged(replace(record, status=status, reason=reason, curves=curves, metrics=metrics))
-
-
-def _progress(config: Mapping[str, Any], curves: Mapping[str, Curve], metrics: Mapping[str, Any]) -> str:
-    for phase in ("online", "pretrain"):
-        steps = metrics.get(phase, {}).get("step", curves[phase].steps if phase in curves else ())
-        if len(steps):
-            total = config.get(f"schedule.{phase}", "?")
-            of = f"{total:,}" if isinstance(total, int) else total
-            return f"at {phase} step {int(max(steps)):,} of {of}"
-    return "nothing done yet"
+    reason = ""
+    if not folder.done:
+        steps = {phase: max(curve.steps) for phase, curve in curves.items()}
+        steps |= {phase: max(columns["step"]) for phase, columns in metrics.items()}
+        phase = "online" if "online" in steps else "pretrain"
+        total = record.config.get(f"schedule.{phase}", "?")
+        of = f"{total:,}" if isinstance(total, int) else total
+        progress = f"at {phase} step {int(steps[phase]):,} of {of}" if steps else "nothing done yet"
+        reason = sanitize(folder.failure) or progress
+    return _checked(replace(record, status=status, reason=reason), curves, metrics)
 
 
 # ---- a line of an archive --------------------------------------------------------------------------------------------
@@ -264,8 +242,8 @@ def to_line(record: Record, name: str) -> str:
 
 
 def _packed_curve(curve: Curve) -> dict[str, Any]:
-    found: dict[str, Any] = {"step": [int(step) for step in curve.steps], "return": _rounded_all(curve.returns, 6)}
-    return found if curve.successes is None else found | {"success": _rounded_all(curve.successes, 3)}
+    found: dict[str, Any] = {"step": [int(step) for step in curve.steps], "return": _rounded(curve.returns, 6)}
+    return found if curve.successes is None else found | {"success": _rounded(curve.successes, 3)}
 
 
 def _packed_metrics(columns: Mapping[str, Floats]) -> dict[str, Any]:
@@ -274,18 +252,13 @@ def _packed_metrics(columns: Mapping[str, Floats]) -> dict[str, Any]:
     if not kept:
         return {}
     chosen = spaced(len(columns["step"]), MAX_POINTS)
-    found = {name: _rounded_all([values[chosen]], 4)[0] for name, values in kept.items()}
+    found = {name: _rounded([values[chosen]], 4)[0] for name, values in kept.items()}
     return {"step": [int(step) for step in columns["step"][chosen]], **found}
 
 
-def _rounded_all(rows: Iterable[Floats], digits: int) -> list[list[float | int | None]]:
-    def rounded(value: float) -> float | int | None:
-        if not math.isfinite(value):
-            return None
-        short = float(f"{value:.{digits}g}")
-        return int(short) if short == int(short) else short
-
-    return [[rounded(value) for value in row] for row in rows]
+def _rounded(rows: Iterable[Floats], digits: int) -> list[list[float | int | None]]:
+    short = ((float(f"{x:.{digits}g}") if math.isfinite(x) else None for x in row) for row in rows)
+    return [[int(x) if x is not None and x == int(x) else x for x in row] for row in short]
 
 
 def from_line(archive: str, text: str) -> Record:
@@ -302,58 +275,41 @@ def from_line(archive: str, text: str) -> Record:
     parts = {name: values.get(name) or {} for name in ("evaluations", "metrics")}
     if not all(isinstance(part, Mapping) and len(part) <= 10 for part in parts.values()):
         raise DataError("evaluations and metrics must be given by phase")
-    return _judged(
-        replace(
-            record,
-            status=values["status"],
-            reason=sanitize(values.get("reason") or ""),
-            curves={sanitize(p): _curve(part, record.reference) for p, part in parts["evaluations"].items()},
-            metrics={sanitize(p): _metrics(part) for p, part in parts["metrics"].items()},
-            archive=archive,
-        )
-    )
+    record = replace(record, status=values["status"], reason=sanitize(values.get("reason") or ""), archive=archive)
+    curves = {sanitize(phase): _curve(part, record.reference) for phase, part in parts["evaluations"].items()}
+    return _checked(record, curves, {sanitize(phase): _metrics(part) for phase, part in parts["metrics"].items()})
+
+
+def _columns(part: Any, name: str) -> dict[str, Any]:
+    """Lists by name, all as long as that of the steps, which must be increasing whole numbers."""
+    if not isinstance(part, Mapping) or len(part) > 1000 or not isinstance(part.get("step"), list):
+        raise DataError(f"{name} must hold step and other columns by name")
+    steps = np.array([_number(value, f"a step of {name}") for value in part["step"]])
+    if not len(steps) or np.any(steps % 1 != 0) or np.any(np.diff(steps, prepend=-1) <= 0):
+        raise DataError(f"the steps of {name} must be increasing whole numbers")
+    for column, values in part.items():
+        if not isinstance(values, list) or len(values) != len(steps):
+            raise DataError(f"{sanitize(column)} is not a list of {len(steps)} values, one per step")
+    return {**part, "step": steps}
 
 
 def _curve(part: Any, reference: tuple[float, float] | None) -> Curve:
-    """The evaluations of a phase from lists of steps and returns; scores follow from the returns."""
-    if not isinstance(part, Mapping):
-        raise DataError("evaluations must hold step and return")
-    steps = _steps(part.get("step"), "an evaluation")
-
-    def episodes(name: str) -> tuple[Floats, ...]:
-        evaluations = _list(part.get(name), name)
-        if len(evaluations) != len(steps):
+    columns = _columns(part, "evaluations")
+    found = {}
+    for name in {"return", "success"} & {"return", *columns}:
+        if not all(isinstance(episodes, list) and episodes for episodes in columns.get(name, [None])):
             raise DataError(f"{name} must hold a list of episodes for each evaluation")
-        return tuple(np.array([_number(value, name) for value in _list(one, name)]) for one in evaluations)
-
-    returns = episodes("return")
-    scores = tuple(normalised(values, reference) for values in returns)
-    return _bounded(Curve(steps, scores, returns, None if part.get("success") is None else episodes("success")))
+        found[name] = tuple(np.array([_number(value, name) for value in episodes]) for episodes in columns[name])
+    scores = tuple(normalised(values, reference) for values in found["return"])
+    return Curve(columns["step"], scores, found["return"], found.get("success"))
 
 
 def _metrics(part: Any) -> dict[str, Floats]:
-    """The metrics of a phase, from columns by name."""
-    if not isinstance(part, Mapping) or len(part) > 1000:
-        raise DataError("metrics must hold columns by name")
-    found = {"step": _steps(part.get("step"), "metrics")}
-    for name, values in part.items():
-        if name != "step":
-            column = _list(values, sanitize(name))
-            if len(column) != len(found["step"]):
-                raise DataError(f"{sanitize(name)} has {len(column)} values for {len(found['step'])} steps")
-            try:
-                numbers = np.array([math.nan if value is None else float(value) for value in column])
-            except (TypeError, ValueError, OverflowError):
-                raise DataError(f"{sanitize(name)} has a value that is not a number") from None
-            found[sanitize(name)] = _without_outliers(numbers)
-    return found
-
-
-def _steps(values: Any, name: str) -> Floats:
-    steps = np.array([_number(value, f"a step of {name}") for value in _list(values, f"step of {name}")])
-    if np.any(steps != np.floor(steps)) or np.any(steps < 0) or np.any(np.diff(steps) <= 0):
-        raise DataError(f"the steps of {name} must be increasing whole numbers")
-    return steps
+    columns = _columns(part, "metrics")
+    return {
+        sanitize(name): np.array([math.nan if value is None else _number(value, sanitize(name)) for value in values])
+        for name, values in columns.items()
+    }
 
 
 def spaced(n: int, most: int) -> NDArray[np.int64]:
@@ -459,16 +415,13 @@ def _message(error: Exception) -> str:
 
 
 # ---- packing ---------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Packed:
-    """What an archive holds now."""
+class Packed(NamedTuple):
+    """What an archive holds now: `kept` runs were in it and not found again, `left_out` ones are not, with reasons."""
 
     path: Path
     runs: int
     kept: int
-    """Runs that the archive held before and that were not found again."""
     left_out: tuple[str, ...]
-    """Runs that are not in it, with the reason."""
     size: int
 
 
@@ -481,10 +434,8 @@ def pack(paths: Sequence[Path], out: Path) -> Packed:
         paths: folders of runs or sweeps, or other archives.
         out: the archive, `NAME.jsonl`.
     """
-    if out.suffix != ARCHIVE:
-        raise DataError(f"{out}: the name of an archive ends in {ARCHIVE}")
-    if out.exists() and not out.is_file():
-        raise DataError(f"{out} is not a regular file: choose another with --out")
+    if out.suffix != ARCHIVE or (out.exists() and not out.is_file()):
+        raise DataError(f"{out} is not a file whose name ends in {ARCHIVE}: choose another with --out")
     check_folder(out.parent)
     held = read_archive(out) if out.exists() else []
     for run in held:
@@ -517,13 +468,11 @@ def _why_not(run: Record) -> str:
     """Why a run does not belong in an archive; failed runs do, because results without them would look too good."""
     if run.status not in ("done", "failed"):
         return f"{run.status}, {run.reason}"
-    if not run.config:
-        return run.reason
     for curve in run.curves.values():
         for scores, returns in zip(curve.scores, curve.returns, strict=True):
             if not np.allclose(scores, normalised(returns, run.reference), rtol=1e-6, atol=1e-6):
                 return "the scores in eval.csv do not follow from its returns and the reference in config.json"
-    return ""
+    return "" if run.config else run.reason
 
 
 def _name(run: Record, paths: Sequence[Path]) -> str:
@@ -531,10 +480,8 @@ def _name(run: Record, paths: Sequence[Path]) -> str:
     if run.archive:
         return run.place.removeprefix(f"{run.archive}: ")
     place = Path(run.place)
-    for path in paths:
-        if place.is_relative_to(path) and place != path:
-            return place.relative_to(path).as_posix()
-    return place.name
+    above = next((path for path in paths if place.is_relative_to(path) and place != path), place.parent)
+    return place.relative_to(above).as_posix()
 
 
 # ---- one number per run ----------------------------------------------------------------------------------------------
@@ -579,25 +526,17 @@ def _success(run: Record) -> float | None:
 
 
 MEASURES: Mapping[str, Measure] = {
-    "area": Measure(
-        lambda run: area(run.curves["online"].steps, run.curves["online"].means),
-        "Area under the online curve",
-        "the area under the online learning curve divided by its width, that is, the score at an average step",
-    ),
+    "area": Measure(lambda run: area(run.curves["online"].steps, run.curves["online"].means),
+                    "Area under the online curve", "the area under the online learning curve divided by its width, "
+                    "that is, the score at an average step"),
     "last": Measure(lambda run: float(_online(run)[-1]), "Last evaluation", "the last online evaluation"),
-    "best": Measure(
-        lambda run: float(_online(run).max()),
-        "Best evaluation",
-        "the best online evaluation of each seed, chosen afterwards and therefore too optimistic",
-    ),
-    "drop": Measure(
-        _drop,
-        "Drop at the offline-to-online switch",
-        "the pre-trained score minus the first one after online updates; positive if the switch cost something",
-    ),
+    "best": Measure(lambda run: float(_online(run).max()), "Best evaluation", "the best online evaluation of each "
+                    "seed, chosen afterwards and therefore too optimistic"),
+    "drop": Measure(_drop, "Drop at the offline-to-online switch", "the pre-trained score minus the first one after "
+                    "online updates; positive if the switch cost something"),
     "success": Measure(_success, "Success rate", "the successful episodes of the last online evaluation, in %"),
     "pretrained": Measure(_pretrained, "Pre-trained", "the last evaluation before fine-tuning"),
-}
+}  # fmt: skip
 PRIMARY = "area"
 """Single evaluations are noisy, the whole curve is less so. Comparisons are decided by it."""
 
@@ -616,12 +555,10 @@ class RunGroup:
 
     @property
     def normalised(self) -> bool:
-        """Whether scores are normalised, and may be averaged over tasks."""
         return all(run.reference is not None for run in self.runs)
 
     @property
     def unit(self) -> str:
-        """What the numbers are."""
         return "normalised score" if self.normalised else "return"
 
     def values(self, measure: str) -> Floats:
@@ -668,28 +605,22 @@ class Results:
     """Runs with the setting, seed and data of another one; only the first counts."""
 
     def agents(self) -> list[str]:
-        """The agents, in the paper's order."""
         return sorted({group.agent for group in self.groups}, key=lambda name: (_rank(name, AGENTS), name))
 
     def file(self, agent: str) -> str:
-        """An agent's name as a part of file names."""
         return file_names(self.agents())[agent]
 
     def tasks(self, agent: str) -> list[str]:
-        """The tasks of an agent, by name."""
         return sorted({group.task for group in self.of(agent)})
 
     def of(self, agent: str, task: str | None = None) -> list[RunGroup]:
-        """The groups of an agent, or of an agent on a task."""
         return [group for group in self.groups if group.agent == agent and task in (None, group.task)]
 
     def variants(self, agent: str | None = None) -> list[str]:
-        """The variants of an agent, or of all, in order."""
         there = {group.variant for group in self.groups if agent in (None, group.agent)}
         return [variant for variant in self.order if variant in there]
 
     def group(self, task: str, agent: str, variant: str) -> RunGroup | None:
-        """One group, None where there is no run of it."""
         return next((group for group in self.of(agent, task) if group.variant == variant), None)
 
 
@@ -707,15 +638,10 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
 
 
 _SHORT = {
-    "replay.temperature": "λ",
-    "replay.effective": "ρ",
-    "replay.clip": "clip",
-    "replay.level": "level",
-    "replay.likelihood": "likelihood",
-    "schedule.online": "online",
-    "schedule.pretrain": "pretrain",
+    "replay.temperature": "λ", "replay.effective": "ρ", "replay.clip": "clip", "replay.level": "level",
+    "replay.likelihood": "likelihood", "schedule.online": "online", "schedule.pretrain": "pretrain",
     "schedule.updates": "updates",
-}
+}  # fmt: skip
 """How settings are named in a label; these also come first where runs must be told apart."""
 
 
@@ -770,9 +696,12 @@ def _distinguishing_keys(runs: Sequence[Record]) -> dict[tuple[str, str], list[s
         by_task.setdefault((run.agent, run.strategy, run.task), []).append(run)
     for (agent, strategy, _), some in by_task.items():
         chosen = found[agent, strategy]
+        parts = {tuple(format_value(run.config.get(key)) for key in chosen) for run in some}
         for key in sorted(_differing(some), key=lambda key: (_rank(key, _SHORT), key)):
-            if key not in chosen and len(_parts(some, [*chosen, key])) > len(_parts(some, chosen)):
+            finer = {tuple(format_value(run.config.get(k)) for k in (*chosen, key)) for run in some}
+            if key not in chosen and len(finer) > len(parts):
                 chosen.append(key)
+                parts = finer
     # A setting that is not replay's own is named for all strategies of an agent, or for none.
     for (agent, _), chosen in found.items():
         others = [key for (a, _), keys in found.items() if a == agent for key in keys if key not in chosen]
@@ -784,10 +713,6 @@ def _differing(runs: Sequence[Record]) -> set[str]:
     """The settings in which runs differ; one that a run does not have does not tell it apart."""
     keys = set().union(*(run.config for run in runs)) - {"seed", "task"}
     return {key for key in keys if len({format_value(run.config[key]) for run in runs if key in run.config}) > 1}
-
-
-def _parts(runs: Iterable[Record], keys: Iterable[str]) -> set[tuple[str, ...]]:
-    return {tuple(format_value(run.config.get(key)) for key in keys) for run in runs}
 
 
 def _label(run: Record, keys: Sequence[str]) -> str:
@@ -817,5 +742,4 @@ def _sortable(value: Any) -> tuple[int, float, str]:
 
 
 def _rank(name: str, order: Iterable[str]) -> int:
-    """The place of a name in a table; what is not in it comes last."""
-    return [*order, name].index(name)
+    return [*order, name].index(name)  # what is not in the table comes last
