@@ -50,7 +50,7 @@ def ours(rows: int) -> SAC:
         "MlpPolicy", "Pendulum-v1", buffer_size=2 * rows, learning_starts=0, seed=0, device="cpu",
         replay_buffer_class=ReplayBuffer, replay_buffer_kwargs={"sampler": ARB(0.5)},
     )  # fmt: skip
-    model.replay_buffer.preload(offline(rows))
+    model.replay_buffer.load_dataset(offline(rows))
     return model
 
 

@@ -84,7 +84,7 @@ def main() -> None:
         replay_buffer_kwargs={"sampler": SAMPLERS[chosen.sampler]},
         seed=chosen.seed,
     )
-    loaded = model.replay_buffer.preload(past())
+    loaded = model.replay_buffer.load_dataset(past())
     print(f"{loaded.rows} offline rows in {loaded.trajectories} trajectories")
     model.learn(0)  # lets the host set up its logger, which train writes to
     model.train(gradient_steps=chosen.updates, batch_size=model.batch_size)

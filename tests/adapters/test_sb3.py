@@ -134,7 +134,7 @@ def test_what_the_buffer_cannot_do_is_said_in_one_line(made, said):
 
 def test_offline_rows_that_are_overwritten_are_mourned_once():
     buffer = make(12)
-    buffer.preload(dataset(10))
+    buffer.load_dataset(dataset(10))
     steps = play(1, 8)
     for step in steps[:2]:
         buffer.add(*step)
@@ -162,7 +162,7 @@ def test_memory_optimisation_is_refused():
 def test_rows_written_past_the_buffer_are_refused():
     buffer = make()
     buffer.full = True
-    with pytest.raises(DataError, match="24 rows, but 0 came in through add or preload"):
+    with pytest.raises(DataError, match="24 rows, but 0 came in through add or load_dataset"):
         buffer.sample(4)
 
 
@@ -175,7 +175,7 @@ def test_preloaded_rows_are_those_of_the_dataset(n_envs, dropped, as_dict):
     past = dataset(50, as_dict=as_dict, bound=2.0)
     past["terminals"][29] = True
     buffer = make(90, as_dict, n_envs=n_envs)
-    assert buffer.preload(past) == (50 - dropped, 5, dropped)
+    assert buffer.load_dataset(past) == (50 - dropped, 5, dropped)
     batch = buffer.sample(3000)
     row = batch.rewards.numpy()[:, 0].astype(np.int64)
     assert set(row) == set(range(50 - dropped))
@@ -193,7 +193,7 @@ def test_preloaded_rows_are_those_of_the_dataset(n_envs, dropped, as_dict):
 
 def test_online_steps_follow_preloaded_rows_and_are_known_as_online():
     buffer = make(60, n_envs=3)
-    buffer.preload(dataset(33))
+    buffer.load_dataset(dataset(33))
     for step in play(3, 4):
         buffer.add(*step)
     stats = buffer.index.stats()
@@ -217,20 +217,20 @@ def test_online_steps_follow_preloaded_rows_and_are_known_as_online():
 def test_preload_says_in_one_line_what_is_wrong(change, says):
     buffer = make(100)
     with pytest.raises(DataError, match=says) as error:
-        buffer.preload(dataset(20) | change)
+        buffer.load_dataset(dataset(20) | change)
     assert "\n" not in str(error.value)
     assert len(buffer.index) == 0
 
 
 def test_preload_refuses_what_does_not_fit():
     with pytest.raises(DataError, match="the dataset has 200 rows but the buffer a capacity of 24"):
-        make(24).preload(dataset(200))
+        make(24).load_dataset(dataset(200))
 
 
 def test_top_n_is_preloading_the_best():
     past = dataset(40)
     buffer = make(100)
-    buffer.preload(keep_best(15)(past))
+    buffer.load_dataset(keep_best(15)(past))
     assert set(buffer.sample(500).rewards.flatten().tolist()) == set(range(20, 40))
 
 
@@ -297,7 +297,7 @@ def test_a_strategy_that_is_never_refreshed_says_so_once(monkeypatch):
 
 def finetuned(sampler, steps=400):
     model = model_of(SAC, sampler=sampler, learning_rate=5e-3)
-    model.replay_buffer.preload(dataset(1000, bound=2.0))
+    model.replay_buffer.load_dataset(dataset(1000, bound=2.0))
     model.learn(steps, callback=RefreshCallback(every=100))
     return model
 
@@ -352,7 +352,7 @@ def test_models_do_not_share_the_sampler_they_were_given(tuned):
 def test_every_strategy_trains_several_environments(strategy):
     env = make_vec_env("Pendulum-v1", n_envs=2)
     model = model_of(SAC, env, strategy(), train_freq=5)
-    model.replay_buffer.preload(dataset(200, bound=2.0))
+    model.replay_buffer.load_dataset(dataset(200, bound=2.0))
     model.learn(80, callback=RefreshCallback(every=20))
     stats = model.replay_buffer.index.stats()
     assert (stats["rows"], stats["trajectories"]) == (280, 22)
@@ -361,7 +361,7 @@ def test_every_strategy_trains_several_environments(strategy):
 
 def test_a_learned_ratio_learns_inside_the_host(tmp_path):
     model = model_of(SAC, make_vec_env("Pendulum-v1", n_envs=2), learned_ratio(), train_freq=5)
-    model.replay_buffer.preload(dataset(200, bound=2.0))
+    model.replay_buffer.load_dataset(dataset(200, bound=2.0))
     model.learn(80)
     rows = model.replay_buffer.index
     assert np.isfinite(rows.stats()["ratio_loss"])
@@ -382,7 +382,7 @@ class Dictionary(gym.ObservationWrapper):
 def test_dict_observations_train():
     env = VecNormalize(make_vec_env(lambda: Dictionary(gym.make("Pendulum-v1")), n_envs=2))
     model = model_of(SAC, env, ARB(), "MultiInputPolicy")
-    model.replay_buffer.preload(dataset(100, as_dict=True))
+    model.replay_buffer.load_dataset(dataset(100, as_dict=True))
     model.learn(60, callback=RefreshCallback(every=20))
     assert model.replay_buffer.index.stats()["clipped_low"] < 1.0
 

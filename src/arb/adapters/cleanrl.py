@@ -163,10 +163,11 @@ class ReplayBuffer:
         With `n_step`, rewards are sums over that many steps with the discount `rb.buffer.gamma`, and `discounts` is
         what the value of `next_observations` is multiplied with: `rewards + (1 - dones) * discounts * value`.
         """
-        rows = self.buffer.sample_indices(batch_size)
-        batch = self.buffer.gather(rows, n_step=n_step)
-        if self.buffer.sampler.trainable:
-            self.buffer.sampler.train(rows, self.buffer.gather, self.buffer.rng)
+        with self.buffer.index.lock:  # no other thread may overwrite the rows between the three
+            rows = self.buffer.sample_indices(batch_size)
+            batch = self.buffer.gather(rows, n_step=n_step)
+            if self.buffer.sampler.trainable:
+                self.buffer.sampler.train(rows, self.buffer.gather, self.buffer.rng)
         columns = (
             batch.obs,
             batch.action.reshape(batch_size, -1),
@@ -181,7 +182,7 @@ class ReplayBuffer:
         return f"ReplayBuffer({self.buffer.index.summary})"
 
     def stats(self) -> dict[str, float]:
-        """Figures about the sampling distribution, such as `online_share`; docs/reference/metrics.md explains them."""
+        """Metrics of the sampling distribution; docs/reference/metrics.md explains them."""
         return self.buffer.stats()
 
     def _out(self, column: Any) -> Any:

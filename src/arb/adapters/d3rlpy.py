@@ -58,7 +58,7 @@ class Ring(d3rlpy.dataset.BufferProtocol):
     def __init__(self, limit: int, sampler: Sampler | None = None, seed: int | None = None):
         self.index = ReplayIndex(limit, sampler, seed)
         self._step = np.zeros(limit, np.int64)
-        self._episode: dict[int, Any] = {}  # by slot
+        self._episode: dict[int, Any] = {}  # by episode id
         self._writing: Any = None
 
     def append(self, episode: Any, index: int) -> None:
@@ -79,15 +79,15 @@ class Ring(d3rlpy.dataset.BufferProtocol):
         self._writing = None
         self.index.close(0)
 
-    def _enter(self, rows: Ints, slots: Any, episode: Any, steps: Any) -> None:
+    def _enter(self, rows: Ints, ids: Any, episode: Any, steps: Any) -> None:
         self._step[rows] = steps
-        self._episode[int(slots[0])] = episode  # a slot is used again when its trajectory has vanished
+        self._episode[int(ids[0])] = episode  # an id is used again when its episode has vanished
 
     @property
     def episodes(self) -> list[Any]:
         """The episodes with transitions here, the oldest first."""
-        slots = dict.fromkeys(self.index.episode_ids[self._in_order()].tolist())
-        return list({id(self._episode[slot]): self._episode[slot] for slot in slots}.values())
+        ids = dict.fromkeys(self.index.episode_ids[self._in_order()].tolist())
+        return list({id(self._episode[number]): self._episode[number] for number in ids}.values())
 
     @property
     def transition_count(self) -> int:
@@ -102,11 +102,11 @@ class Ring(d3rlpy.dataset.BufferProtocol):
 
     def columns(self, rows: Ints | slice) -> tuple[Any, Array]:
         """The observations and actions in these rows, as they are stored."""
-        slots, steps = self.index.episode_ids[rows], self._step[rows]
-        cuts = np.flatnonzero(np.diff(slots)) + 1
+        ids, steps = self.index.episode_ids[rows], self._step[rows]
+        cuts = np.flatnonzero(np.diff(ids)) + 1
         pieces = [
-            (self._episode[int(slot[0])], step)
-            for slot, step in zip(np.split(slots, cuts), np.split(steps, cuts), strict=True)
+            (self._episode[int(number[0])], step)
+            for number, step in zip(np.split(ids, cuts), np.split(steps, cuts), strict=True)
         ]
         actions = np.concatenate([episode.actions[step] for episode, step in pieces])
         first = pieces[0][0].observations
@@ -125,8 +125,8 @@ class Ring(d3rlpy.dataset.BufferProtocol):
             )
         order = self._in_order()
         self._step[order] = [step for _, step in held]
-        slots = self.index.episode_ids[order].tolist()
-        self._episode = {slot: episode for slot, (episode, _) in zip(slots, held, strict=True)}
+        ids = self.index.episode_ids[order].tolist()
+        self._episode = {number: episode for number, (episode, _) in zip(ids, held, strict=True)}
         self.close()
 
     def _in_order(self) -> Ints:
@@ -193,7 +193,7 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         return f"ReplayBuffer({self.index.summary})"
 
     def stats(self) -> dict[str, float]:
-        """Figures about the sampling distribution; docs/reference/metrics.md explains them."""
+        """Metrics of the sampling distribution; docs/reference/metrics.md explains them."""
         return self.index.stats()
 
     def dump(self, f: BinaryIO) -> None:

@@ -1,26 +1,25 @@
 """ARB inside Stable-Baselines3: its replay buffers with a strategy of ours, and the callback that refreshes them.
 
     model = SAC("MlpPolicy", env, replay_buffer_class=ReplayBuffer, replay_buffer_kwargs={"sampler": ARB("auto")})
-    model.replay_buffer.preload(dataset)
+    model.replay_buffer.load_dataset(dataset)
     model.learn(100_000, callback=RefreshCallback())
 
-The host keeps its columns; `arb.adapters.sb3_columns` says which row of ours is where in them.
+The host keeps its columns. They have the shape (positions, environments, ...), or are dicts of such arrays: row r of
+ours is position r // environments, environment r % environments.
 """
 
 import copy
 import warnings
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from arb.adapters import seed_sequence
-from arb.adapters.sb3_columns import by_row, named, observed, one_environment_wide, refuse_misfit, write
-from arb.errors import DataError
+from arb.errors import DataError, check_bounds
 from arb.replay.arb import ARB
 from arb.replay.buffer import Loaded
-from arb.replay.dataset import Array, Boundaries, Dataset, Ints, as_dataset, differs
+from arb.replay.dataset import Array, Boundaries, Dataset, Ints, Leaves, as_dataset, differs, leaves, unwrapped
 from arb.replay.index import ReplayIndex, whole_number
 from arb.replay.samplers import Sampler
 from arb.replay.scores import Likelihood, Score, tanh_gaussian_score
@@ -36,16 +35,19 @@ except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(f"arb.adapters.sb3 needs {name}: pip install 'arb-rl[sb3]'", name=name) from None
 
 
+_COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+
+
 class ReplayBuffer(buffers.ReplayBuffer):
-    """The host's replay buffer, drawn from by one of our strategies.
+    """The host's replay buffer, sampled by one of our strategies.
 
     Arguments other than these are the host's. `optimize_memory_usage` is refused: it keeps no next observation of its
     own for the oldest position, and a strategy may draw any row.
 
     Args:
         sampler: the strategy; ARB with its defaults if not given. The buffer works on a copy of it.
-        seed: of the draws. If not given, it comes from the `seed` of the model.
-        boundaries: where trajectories of preloaded data end, see `arb.replay.dataset`.
+        seed: random seed. If not given, it comes from the `seed` of the model.
+        boundaries: where the episodes of loaded data end, see `arb.replay.dataset`.
         n_steps: steps of the return. The host ignores the `n_steps` of a model with a buffer class of its own and says
             so; give it here, in `replay_buffer_kwargs`, together with the model's `gamma`.
         gamma: the discount between these steps.
@@ -61,7 +63,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         gamma: float = 0.99,
         **kwargs: Any,
     ):
-        self._refuse_other_kind(*args, **kwargs)
+        self._check_kind(*args, **kwargs)
         super().__init__(*args, **kwargs)
         self.n_steps, self.gamma = whole_number("n_steps", n_steps), gamma
         if self.optimize_memory_usage:
@@ -74,7 +76,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self._boundaries: Boundaries = boundaries
         self._begin()
 
-    def _refuse_other_kind(self, _: int = 0, observation_space: Any = None, *__: Any, **kwargs: Any) -> None:
+    def _check_kind(self, _: int = 0, observation_space: Any = None, *__: Any, **kwargs: Any) -> None:
         """Refuse observations that this class cannot hold, and what belongs to the host's hindsight replay."""
         if hasattr(observation_space, "spaces") and not isinstance(self, buffers.DictReplayBuffer):
             raise DataError(
@@ -110,7 +112,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         """
         before, here = self.pos - 1, self.pos
         super().add(obs, next_obs, action, reward, done, infos)
-        reached, starts = named(self.next_observations), named(self.observations)
+        reached, starts = _named(self.next_observations), _named(self.observations)
         if any(reached[key][before].tobytes() != column[here].tobytes() for key, column in starts.items()):
             last, first = {key: reached[key][before] for key in starts}, {key: starts[key][here] for key in starts}
             for env in np.flatnonzero(differs(last, first)).tolist():
@@ -120,21 +122,20 @@ class ReplayBuffer(buffers.ReplayBuffer):
             self._warned = True
             warnings.warn(
                 "the buffer is full, so online steps overwrite offline rows from now on: a buffer_size above "
-                f"{self.buffer_size} (offline rows plus online steps) keeps them.",
+                f"{self.buffer_size} (offline rows plus online steps) keeps them",
                 stacklevel=2,
             )
 
-    def preload(self, dataset: Dataset | Mapping[str, Any], *, online: bool = False) -> Loaded:
-        """Append a dataset, or a dict of arrays with D4RL's keys as `Dataset.from_dict` reads them.
+    def load_dataset(self, dataset: Dataset | Mapping[str, Any], *, online: bool = False) -> Loaded:
+        """Append a dataset, or a dict of arrays with D4RL's keys.
 
         Actions are those of the environment; they are brought to the host's scale, [-1, 1], here. With n environments
         the host stores rows n at a time, so up to n - 1 rows at the end of the dataset are dropped.
         """
         data = as_dataset(dataset, self._boundaries)
-        refuse_misfit(self, data)
+        self._check_fits(data)
         past = data.usable()
-        total = len(past)
-        rows, capacity = total - total % self.n_envs, self.buffer_size * self.n_envs
+        rows, capacity = len(past) - len(past) % self.n_envs, self.buffer_size * self.n_envs
         if rows > capacity:
             raise DataError(
                 f"the dataset has {rows} rows but the buffer a capacity of {capacity}: make buffer_size larger "
@@ -145,10 +146,52 @@ class ReplayBuffer(buffers.ReplayBuffer):
         if rows:
             places, _ = self.index.extend(lengths, online=online)
             self._offline += 0 if online else rows
-            write(self, past, places)
-            head = self.index.num_added
-            self.pos, self.full = head // self.n_envs % self.buffer_size, head >= capacity
+            self._write(past, places)
+            added = self.index.num_added
+            self.pos, self.full = added // self.n_envs % self.buffer_size, added >= capacity
         return Loaded(rows, len(lengths), len(data) - rows)
+
+    def _check_fits(self, data: Dataset) -> None:
+        """Check that observations and actions of a dataset fit the spaces of the environment."""
+        held, given, space = _named(self.observations), leaves(data.observations), self.action_space
+        found = {key: column.shape[1:] or (1,) for key, column in given.items()}
+        wanted = {key: column.shape[2:] for key, column in held.items()}
+        if found != wanted:
+            raise DataError(
+                f"dataset['observations'] has shape {found.get('', found)} per step, but the environment's observations "
+                f"have {wanted.get('', wanted)}"
+            )
+        if (data.actions.shape[1:] or (1,)) not in (space.shape, (self.action_dim,)):
+            raise DataError(
+                f"dataset['actions'] has shape {data.actions.shape[1:]} per step, but the environment's actions have "
+                f"{space.shape}"
+            )
+        for column, ours in [*((given[key], held[key]) for key in held), (data.actions, self.actions)]:
+            if not np.can_cast(column.dtype, ours.dtype, "same_kind"):
+                raise DataError(f"the dataset holds {column.dtype} where the environment has {ours.dtype}: convert it")
+        low, high = (space.low, space.high) if hasattr(space, "low") else (space.start, space.start + space.n - 1)
+        check_bounds("dataset['actions']", data.actions.reshape(len(data), *space.shape), low, high)
+
+    def _write(self, past: Dataset, places: Ints) -> None:
+        """Fill rows as the host does: its `dones` are all ends of episodes, its `timeouts` take some of them back."""
+        action, space = past.actions.reshape(len(past), self.action_dim), self.action_space
+        if hasattr(space, "low"):
+            low, high = space.low.reshape(-1), space.high.reshape(-1)
+            action = 2.0 * (action - low) / (high - low) - 1.0
+        over = past.terminals.copy()
+        over[past.ends] = True
+        columns = {
+            "observations": past.observations,
+            "next_observations": past.next_observations,
+            "actions": action,
+            "rewards": past.rewards,
+            "dones": over,
+            "timeouts": over & ~past.terminals & self.handle_timeout_termination,
+        }
+        for name, values in columns.items():
+            given = _named(values)
+            for key, column in _named(getattr(self, name)).items():
+                _by_row(column)[places] = given[key][: len(places)].reshape(len(places), *column.shape[2:])
 
     # ---- batches out ---------------------------------------------------------------------------------------------
     def refresh(self, score: Score | None = None, env: Any = None) -> None:
@@ -163,23 +206,23 @@ class ReplayBuffer(buffers.ReplayBuffer):
         def score_rows(rows: Ints | slice) -> Any:
             if score is None:
                 raise DataError(f"{type(self._strategy).__name__} asks the policy: refresh needs a score")
-            obs, action = observed(self, rows)
+            obs, action = self._observed(rows)
             return score(self._normalize_obs(obs, env), action)
 
-        self._refuse_rows_unknown()
+        self._check_rows_known()
         self.index.refresh(score_rows)
 
     def sample(self, batch_size: int, env: Any = None) -> Any:
         """A batch as the host's, of rows that the strategy chose."""
-        self._refuse_rows_unknown()
+        self._check_rows_known()
         rows = self.index.sample_indices(batch_size)
-        self.index.train(rows, partial(observed, self))
-        narrow = one_environment_wide(self)
+        self.index.train(rows, self._observed)
+        narrow = self._one_environment_wide()
         samples = narrow._get_samples(rows, env=env)
         if self.n_steps == 1:
             return samples
-        path = self.index.path(rows, self.n_steps, by_row(self.dones) > 0)
-        last, reward, steps = n_step_return(path, self._normalize_reward(by_row(self.rewards), env), self.gamma)
+        path = self.index.path(rows, self.n_steps, _by_row(self.dones) > 0)
+        last, reward, steps = n_step_return(path, self._normalize_reward(_by_row(self.rewards), env), self.gamma)
         after = narrow._get_samples(last, env=env)
         return samples._replace(
             next_observations=after.next_observations,
@@ -188,12 +231,41 @@ class ReplayBuffer(buffers.ReplayBuffer):
             discounts=self.to_torch((self.gamma**steps).astype(np.float32)[:, None]),
         )
 
-    def _refuse_rows_unknown(self) -> None:
+    def _observed(self, rows: Ints | slice) -> tuple[Any, Array]:
+        """The observations and actions in these rows, as they are stored."""
+        obs = {key: _by_row(column)[rows] for key, column in _named(self.observations).items()}
+        return unwrapped(obs), _by_row(self.actions)[rows]
+
+    def _one_environment_wide(self) -> Any:
+        """This buffer on the same memory with one row per position.
+
+        The host draws the environment of each sample by chance; with a single one it has no choice.
+        """
+        if self.n_envs == 1:
+            return self
+        narrow = copy.copy(self)
+        narrow.n_envs = 1
+        for name in _COLUMNS:
+            column = {key: _by_row(column)[:, None] for key, column in _named(getattr(self, name)).items()}
+            setattr(narrow, name, unwrapped(column))
+        return narrow
+
+    def _check_rows_known(self) -> None:
         if self.size() * self.n_envs != len(self.index):
             raise DataError(
                 f"the buffer holds {self.size() * self.n_envs} rows, but {len(self.index)} came in through add or "
-                "preload: fill it with preload(dataset), not by writing to its arrays, so that trajectories are known"
+                "load_dataset: fill it with load_dataset(dataset), not by writing to its arrays, so that trajectories are known"
             )
+
+
+def _named(columns: Any) -> Leaves:
+    """A column as a dict of arrays; a plain array stands under the empty key."""
+    return columns if isinstance(columns, dict) else {"": columns}
+
+
+def _by_row(column: Array) -> Array:
+    """A column with one row per step: a view, as the host's columns are contiguous."""
+    return column.reshape(-1, *column.shape[2:])
 
 
 class DictReplayBuffer(ReplayBuffer, buffers.DictReplayBuffer):

@@ -24,16 +24,17 @@ from numpy.typing import NDArray
 from arb.errors import DataError
 from arb.files import flattened, grouped, read_state, write_state
 from arb.replay.arb import ARB
+from arb.replay.dataset import Array, Boundaries, Dataset, as_dataset, leaves
 from arb.replay.index import ReplayIndex
 from arb.replay.samplers import Sampler, State
-from arb.replay.scores import CHUNK, Likelihood, as_numpy
+from arb.replay.scores import CHUNK, Likelihood, as_numpy, gaussian_log_likelihood, tanh_gaussian_log_likelihood
 
 try:
     import torch
+    from tensordict import TensorDict
     from torchrl.data.replay_buffers.samplers import Sampler as HostSampler
+    from torchrl.modules import Delta, TanhDelta, TanhNormal
     from torchrl.trainers import TrainerHookBase
-
-    from arb.adapters.tensordicts import COLLECTED, actor_log_likelihood, as_collected
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
         f"arb.adapters.torchrl needs {missing.name}: pip install 'arb-rl[torchrl]'", name=missing.name
@@ -41,11 +42,17 @@ except ModuleNotFoundError as missing:
 
 __all__ = ["RefreshHook", "StrategySampler", "actor_log_likelihood", "as_collected"]
 
+COLLECTED = ("collector", "traj_ids")
+"""Where collectors write the trajectory of a row."""
 OFFLINE_KEYS = (COLLECTED, "traj_ids", "episode")
 """Where datasets write it."""
 DONE = ("next", "done")
 
-_FILE = "rows.npz"
+_FILE = "index.npz"
+_DETERMINISTIC = (
+    "ARB reads how likely stored actions are, and {} is deterministic: use an actor with a distribution, such as a "
+    "ProbabilisticActor with TanhNormal, or a strategy that does not ask the policy (arb.Uniform, arb.Mixed)"
+)
 
 
 class StrategySampler(HostSampler):
@@ -81,7 +88,7 @@ class StrategySampler(HostSampler):
         return self._index
 
     def stats(self) -> dict[str, float]:
-        """Figures about the sampling distribution; docs/reference/metrics.md explains them."""
+        """Metrics of the sampling distribution; docs/reference/metrics.md explains them."""
         return self.index.stats()
 
     # ---- experience in -------------------------------------------------------------------------------------------
@@ -108,25 +115,25 @@ class StrategySampler(HostSampler):
         if written.ndim > 1:
             raise DataError("StrategySampler needs a storage of one dimension: write data.reshape(-1), and no ndim=2")
         written = written.reshape(-1)
-        rows = self._adopted(int(written[0]))
-        head, capacity = rows.num_added, rows.capacity
-        if len(written) > capacity or not np.array_equal(written, np.arange(head, head + len(written)) % capacity):
+        known = self._adopted(int(written[0]))
+        added, capacity = known.num_added, known.capacity
+        if len(written) > capacity or not np.array_equal(written, np.arange(added, added + len(written)) % capacity):
             raise DataError(
-                f"{len(written)} rows were written from row {written[0]} of {capacity} on, but row {head % capacity} "
+                f"{len(written)} rows were written from row {written[0]} of {capacity} on, but row {added % capacity} "
                 "was next: StrategySampler needs a round-robin writer, and no call larger than the storage"
             )
         trajectory, done = self._marks(written)
         if self._is_offline:
             ends = done if trajectory is None else np.diff(trajectory, append=-1)
-            rows.extend(_lengths(ends))
+            known.extend(_lengths(ends))
             return
-        streams = np.zeros_like(done) if trajectory is None else trajectory
-        rows.append(streams.tolist(), done.tolist())
+        envs = np.zeros_like(done) if trajectory is None else trajectory
+        known.append(envs.tolist(), done.tolist())
 
     def close(self) -> None:
         """End all trajectories that are open: a new collector begins, which counts its trajectories from 0 again."""
-        for stream in self.index.open_envs():
-            self.index.close(stream)
+        for env in self.index.open_envs():
+            self.index.close(env)
 
     def _adopted(self, held: int) -> ReplayIndex:
         """The rows of the storage; the first `held`, if it held them before this sampler saw it, are offline."""
@@ -155,9 +162,9 @@ class StrategySampler(HostSampler):
         """Rows of the storage, drawn with replacement."""
         if len(storage) == 0:
             raise DataError("an empty storage cannot be sampled: extend the buffer first")
-        rows = self._synchronised(storage)
-        drawn = rows.sample_indices(batch_size)
-        rows.train(drawn, lambda chosen: _observed(storage.get(chosen)))
+        index = self._synchronised(storage)
+        drawn = index.sample_indices(batch_size)
+        index.train(drawn, lambda chosen: _observed(storage.get(chosen)))
         return torch.from_numpy(drawn), {}
 
     def refresh(self, actor: Any, buffer: Any, *, likelihood: Likelihood = "standard", chunk: int = CHUNK) -> None:
@@ -165,8 +172,8 @@ class StrategySampler(HostSampler):
 
         See `actor_log_likelihood` for which actors can be asked. The buffer's transforms are applied, as in a sample.
         """
-        rows = self._synchronised(buffer.storage)
-        rows.refresh(lambda chosen: actor_log_likelihood(actor, buffer[chosen], likelihood), chunk=chunk)
+        index = self._synchronised(buffer.storage)
+        index.refresh(lambda chosen: actor_log_likelihood(actor, buffer[chosen], likelihood), chunk=chunk)
 
     def is_due(self, every: int) -> bool:
         """Whether `every` rows were added since the last refresh, or there was none yet."""
@@ -174,13 +181,13 @@ class StrategySampler(HostSampler):
 
     def _synchronised(self, storage: Any) -> ReplayIndex:
         self._storage = storage
-        rows = self._adopted(len(storage))
-        if len(rows) != len(storage):
+        index = self._adopted(len(storage))
+        if len(index) != len(storage):
             raise DataError(
-                f"the storage has {len(storage)} rows, but this sampler was told of {len(rows)}: do not let other "
+                f"the storage has {len(storage)} rows, but this sampler was told of {len(index)}: do not let other "
                 "processes or buffers write to it; iterate over the collector and call buffer.extend yourself"
             )
-        return rows
+        return index
 
     # ---- saving --------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
@@ -273,3 +280,67 @@ class RefreshHook(TrainerHookBase):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Nothing to load."""
+
+
+def actor_log_likelihood(
+    actor: Any, batch: Any, likelihood: Likelihood = "standard", action_key: Any = "action"
+) -> Array:
+    """How likely the actions of a batch are under an actor with `get_dist`, such as a `ProbabilisticActor`.
+
+    A Normal or a TanhNormal is read by its loc and scale: both likelihoods of `arb.replay.scores`, and actions at
+    the bounds count as they do everywhere in this library. Of any other distribution it is the `log_prob`.
+    """
+    if not hasattr(actor, "get_dist"):
+        raise DataError(_DETERMINISTIC.format(type(actor).__name__))
+    device = next((p.device for p in actor.parameters()), None) if hasattr(actor, "parameters") else None
+    inputs, action = batch.select(*actor.in_keys).copy(), batch.get(action_key)
+    if device is not None:
+        inputs, action = inputs.to(device), action.to(device)
+    with torch.no_grad():
+        dist = actor.get_dist(inputs)
+        base = dist.base_dist if isinstance(dist, torch.distributions.Independent) else dist
+        if isinstance(dist, Delta | TanhDelta):
+            raise DataError(_DETERMINISTIC.format(type(dist).__name__))
+        if isinstance(dist, TanhNormal):
+            bounds = {"low": as_numpy(dist.low), "high": as_numpy(dist.high)}
+            return tanh_gaussian_log_likelihood(as_numpy(action), *_normal(dist), likelihood, **bounds)
+        if isinstance(base, torch.distributions.Normal):
+            return gaussian_log_likelihood(as_numpy(action), *_normal(base), likelihood)
+        log_prob = dist.log_prob(action)
+    return as_numpy(log_prob.reshape(len(log_prob), -1).sum(-1))
+
+
+def _normal(dist: Any) -> tuple[Array, Array]:
+    return as_numpy(dist.loc), as_numpy(dist.scale.log())
+
+
+def as_collected(dataset: Dataset | Mapping[str, Any], *, boundaries: Boundaries = "resets") -> Any:
+    """A dataset as the tensordict that a collector would have made of the same steps.
+
+    The keys are `observation`, `action`, the flags, `next` and `("collector", "traj_ids")`.
+    """
+    past = as_dataset(dataset, boundaries).usable()
+    n = len(past)
+    terminated = torch.from_numpy(past.terminals.reshape(n, 1))
+    done = torch.zeros(n, 1, dtype=torch.bool)
+    done[past.ends] = True
+    before = {name: torch.zeros(n, 1, dtype=torch.bool) for name in ("done", "terminated", "truncated")}
+    after = {"done": done | terminated, "terminated": terminated, "truncated": done & ~terminated}
+    return TensorDict(
+        {
+            **_observations(past.observations),
+            "action": torch.from_numpy(past.actions),
+            **before,
+            "next": {
+                **_observations(past.next_observations),
+                "reward": torch.from_numpy(past.rewards.reshape(n, 1)),
+                **after,
+            },
+            "collector": {"traj_ids": torch.from_numpy(past.episode_ids)},
+        },
+        batch_size=[n],
+    )
+
+
+def _observations(obs: Any) -> dict[str, torch.Tensor]:
+    return {key or "observation": torch.from_numpy(np.ascontiguousarray(c)) for key, c in leaves(obs).items()}
