@@ -171,7 +171,7 @@ def test_rows_written_past_the_buffer_are_refused():
 
 @pytest.mark.parametrize("as_dict", [False, True], ids=["array", "dict"])
 @pytest.mark.parametrize(("n_envs", "dropped"), [(1, 0), (3, 2)])
-def test_preloaded_rows_are_those_of_the_dataset(n_envs, dropped, as_dict):
+def test_loaded_rows_are_those_of_the_dataset(n_envs, dropped, as_dict):
     past = dataset(50, as_dict=as_dict, bound=2.0)
     past["terminals"][29] = True
     buffer = make(90, as_dict, n_envs=n_envs)
@@ -191,7 +191,7 @@ def test_preloaded_rows_are_those_of_the_dataset(n_envs, dropped, as_dict):
     np.testing.assert_array_equal(batch.dones.numpy()[:, 0], row == 29)
 
 
-def test_online_steps_follow_preloaded_rows_and_are_known_as_online():
+def test_online_steps_follow_loaded_rows_and_are_known_as_online():
     buffer = make(60, n_envs=3)
     buffer.load_dataset(dataset(33))
     for step in play(3, 4):
@@ -214,7 +214,7 @@ def test_online_steps_follow_preloaded_rows_and_are_known_as_online():
         ({"observations": np.zeros((20, 3), np.complex64), "next_observations": None}, "complex64 where"),
     ],
 )
-def test_preload_says_in_one_line_what_is_wrong(change, says):
+def test_load_dataset_says_in_one_line_what_is_wrong(change, says):
     buffer = make(100)
     with pytest.raises(DataError, match=says) as error:
         buffer.load_dataset(dataset(20) | change)
@@ -222,12 +222,12 @@ def test_preload_says_in_one_line_what_is_wrong(change, says):
     assert len(buffer.index) == 0
 
 
-def test_preload_refuses_what_does_not_fit():
+def test_load_dataset_refuses_what_does_not_fit():
     with pytest.raises(DataError, match="the dataset has 200 rows but the buffer a capacity of 24"):
         make(24).load_dataset(dataset(200))
 
 
-def test_top_n_is_preloading_the_best():
+def test_top_n_is_loading_the_best():
     past = dataset(40)
     buffer = make(100)
     buffer.load_dataset(keep_best(15)(past))

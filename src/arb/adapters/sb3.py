@@ -158,8 +158,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
         wanted = {key: column.shape[2:] for key, column in held.items()}
         if found != wanted:
             raise DataError(
-                f"dataset['observations'] has shape {found.get('', found)} per step, but the environment's observations "
-                f"have {wanted.get('', wanted)}"
+                f"dataset['observations'] has shape {found.get('', found)} per step, but the environment's "
+                f"observations have {wanted.get('', wanted)}"
             )
         if (data.actions.shape[1:] or (1,)) not in (space.shape, (self.action_dim,)):
             raise DataError(
@@ -237,7 +237,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         return unwrapped(obs), _by_row(self.actions)[rows]
 
     def _one_environment_wide(self) -> Any:
-        """This buffer on the same memory with one row per position.
+        """A view of this buffer, on the same memory with one row per position.
 
         The host draws the environment of each sample by chance; with a single one it has no choice.
         """
@@ -254,7 +254,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         if self.size() * self.n_envs != len(self.index):
             raise DataError(
                 f"the buffer holds {self.size() * self.n_envs} rows, but {len(self.index)} came in through add or "
-                "load_dataset: fill it with load_dataset(dataset), not by writing to its arrays, so that trajectories are known"
+                "load_dataset: fill it with these, not by writing to its arrays, so that trajectories are known"
             )
 
 
