@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from arb.cli import main
-from arb.data.audit import histogram
 from arb.data.formats import read_attributes
 
 from .recordings import as_npz, load, sound, without
@@ -39,14 +38,6 @@ def test_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "72 in 7 episodes: 3 ended, 4 cut off" in text
     assert "score" in text
     assert main(["data", "info", str(path), "--reference", "0", "1"]) == 0
-
-
-def test_a_histogram_by_hand() -> None:
-    lines = list(histogram(np.array([0.0] * 4 + [12.0] * 2)))
-    assert len(lines) == 12
-    assert lines[0].endswith("4")
-    assert lines[0].count("█") == 2 * lines[-1].count("█") == 40
-    assert len(list(histogram(np.array([5.0])))) == 1
 
 
 def test_audit_tells_by_its_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

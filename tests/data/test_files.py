@@ -260,7 +260,7 @@ def test_an_absurd_shape_is_refused_before_memory_is_asked_for(tmp_path: Path) -
     with zipfile.ZipFile(tmp_path / "absurd.npz", "w") as archive:
         for name in ("observations", "actions", "rewards", "terminals"):
             archive.writestr(f"{name}.npy", header.getvalue() + b"0" * 100)
-    with pytest.raises(DataError, match=r"absurd\.npz: actions of shape .* claims .* far more"):
+    with pytest.raises(DataError, match=r"absurd\.npz: actions cannot be read"):
         load(tmp_path / "absurd.npz")
 
 

@@ -6,9 +6,10 @@
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,15 +71,13 @@ def audit(source: Source | Mapping[str, Any] | Dataset, env: str = "", columns: 
         env: the environment that the data is compared with, if not the one that its file or task names.
         columns: names in the file, as for `read_dataset`.
     """
-    raw: Mapping[str, Any]
-    if isinstance(source, Dataset):
-        name, raw, attributes = str(source.provenance.get("source", "dataset")), source.to_dict(), source.provenance
-    elif isinstance(source, Mapping):
-        name, raw, attributes = "dataset", source, {}
-    else:
-        name = split_columns(source)[0]
+    name, raw = "dataset", cast(Mapping[str, Any], source)
+    attributes: Mapping[str, Any] = {}
     try:
-        if not isinstance(source, Dataset | Mapping):
+        if isinstance(source, Dataset):
+            name, raw, attributes = str(source.provenance.get("source", name)), source.to_dict(), source.provenance
+        elif not isinstance(source, Mapping):
+            name = split_columns(source)[0]
             raw, attributes = read_columns(source, columns)
     except DataError as problem:
         return Audit(name, 0, 0, (Finding("unreadable", FAULT, str(problem)),))
@@ -88,7 +87,7 @@ def audit(source: Source | Mapping[str, Any] | Dataset, env: str = "", columns: 
     except DataError as problem:
         return Audit(name, 0, 0, broken or (Finding("unusable", FAULT, str(problem)),))
     task = task_of(name)
-    world = known_environment(attributes, env, task.env if task else "")
+    world = known_environment({"env": task.env, **attributes} if task else attributes, env)
     found = [Finding("repaired", REMARK, note) for note in data.provenance.get("repaired", ())]
     found += [finding for check in CHECKS for finding in check(data, raw)]
     found += [*_actions(data, world.bounds), *_observations(data, world), *_limits(data, world.limit)]
@@ -114,22 +113,17 @@ class Environment(NamedTuple):
     """Numbers of an observation, flattened."""
 
 
-def known_environment(attributes: Mapping[str, Any], env: str = "", origin: str = "") -> Environment:
-    """The environment of a dataset.
+def known_environment(attributes: Mapping[str, Any], env: str = "") -> Environment:
+    """The environment of a dataset: `env`, which must exist, else the one that the attributes of its file name.
 
-    Args:
-        attributes: of the file; `action_low` and `action_high` are its bounds, `env` the environment it was made in.
-        env: an environment to take everything of, whatever the file says; one that cannot be made is an error.
-        origin: the environment of the task, where the file names none.
+    `action_low` and `action_high` among the attributes are its bounds.
     """
     if env:
         return _made(env)
-    name, known = str(attributes.get("env") or origin), Environment()
+    name, known = str(attributes.get("env") or ""), Environment()
     if name and ":" not in name:  # Gymnasium would import the module before the colon: not on the word of a file
-        try:
+        with suppress(Exception):  # an environment may raise anything where it does not find what it needs
             known = _made(name)
-        except Exception:  # an environment may raise anything where it does not find what it needs
-            known = Environment()
     if "action_low" in attributes and "action_high" in attributes:
         try:
             low, high = (np.asarray(attributes[name], np.float32) for name in ("action_low", "action_high"))
@@ -216,18 +210,6 @@ def _terminals(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("terminals", REMARK, text)
 
 
-def _constant(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
-    if len(data) < 2:
-        return
-    for name in ("observations", "actions", "rewards"):
-        for key, column in leaves(getattr(data, name)).items():
-            flat = column.reshape(len(column), -1)
-            still = np.flatnonzero((flat == flat[0]).all(0))
-            if len(still):
-                numbers = "" if flat.shape[1] == 1 else f", column {', '.join(map(str, still[:5]))}"
-                yield Finding("constant", REMARK, f"{name}{'/' * bool(key)}{key}{numbers} never changes")
-
-
 def _duplicates(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
     columns = [np.ascontiguousarray(column) for column in (*leaves(data.observations).values(), data.actions)]
     seen: dict[bytes, int] = {}
@@ -252,7 +234,7 @@ def _rewards(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 Check = Callable[[Dataset, Mapping[str, Any]], Iterator[Finding]]
-CHECKS: tuple[Check, ...] = (_discontinuities, _missing_ends, _terminals, _constant, _duplicates, _rewards)
+CHECKS: tuple[Check, ...] = (_discontinuities, _missing_ends, _terminals, _duplicates, _rewards)
 """What needs no environment, from a dataset and its columns as they were in the file."""
 
 
@@ -323,10 +305,6 @@ def joined_episodes(columns: Any, limit: int | None) -> str:
 
 
 # ---- in numbers ------------------------------------------------------------------------------------------------------
-BINS, WIDTH = 12, 40
-QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-
-
 def reference_of(source: str, data: Dataset) -> Reference | None:
     """The score reference of a dataset: of its task, else of the environment its file names."""
     task = task_of(source)
@@ -352,18 +330,9 @@ def describe(data: Dataset, reference: Reference | None) -> Iterator[str]:
     yield f"  {'fingerprint':<14} {data.fingerprint[:16]}"
     for note in notes:
         yield f"  {'repaired':<14} {note}"
-    labels = ("worst", "10 %", "25 %", "median", "75 %", "90 %", "best", "mean")
-    yield f"\n  {'episodes':<10}" + "".join(f"{label:>10}" for label in labels)
+    columns = {"worst": 0.0, "10 %": 0.1, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "90 %": 0.9, "best": 1.0}
+    yield f"\n  {'episodes':<10}" + "".join(f"{label:>10}" for label in (*columns, "mean"))
     score = {"score": normalised(data.episode_returns, reference)} if reference else {}
     for label, values in {"return": data.episode_returns, **score, "length": lengths}.items():
-        numbers = (*np.quantile(values, QUANTILES), values.mean())
+        numbers = (*np.quantile(values, [*columns.values()]), values.mean())
         yield f"  {label:<10}" + "".join(f"{number:>10.1f}" for number in numbers)
-    yield ""
-    yield from histogram(data.episode_returns)
-
-
-def histogram(returns: NDArray[np.float64]) -> Iterator[str]:
-    """Episodes by return, one line per bin."""
-    counts, edges = np.histogram(returns, BINS if np.ptp(returns) > 0 else 1)
-    for count, low, high in zip(counts, edges[:-1], edges[1:], strict=True):
-        yield f"  {low:>10.1f} .. {high:<10.1f} {'█' * round(WIDTH * count / counts.max()):<{WIDTH}} {count:,}"

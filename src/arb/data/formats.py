@@ -10,6 +10,7 @@ A new format is a row of `FORMATS`; a new layout is a function from a `Listing` 
 import csv
 import io
 import itertools
+import math
 import os
 import re
 import stat
@@ -73,7 +74,7 @@ class Listing:
     size: int
     """Of the file, in bytes."""
     arrays: dict[str, Any]
-    """Things with `shape` and `dtype` that `[()]` reads. A text instead is the reason why an array cannot be read."""
+    """Arrays, or things like them that `[()]` reads. A text instead is the reason why an array cannot be read."""
     attributes: dict[str, Any] = field(default_factory=dict)
 
     def read(self, names: Iterable[str]) -> dict[str, Array]:
@@ -121,7 +122,6 @@ def read_columns(path: Source, columns: str = "") -> tuple[dict[str, Any], dict[
     mapping = parse_columns(columns or carried)
     with _open(path) as listing:
         if "dataset.json" in listing.arrays and path.endswith(".npz"):  # written by `Dataset.save`
-            check_size(path, sum(map(_nbytes, listing.arrays.values())), listing.size)
             saved = Dataset.load(path)
             return saved.to_dict(), dict(saved.provenance)
         read = _read_episodes if any(map(_EPISODE.match, listing.arrays)) else _read_flat
@@ -374,45 +374,25 @@ def _unreadable(item: Any) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class _Member:
-    """An array of an npz file, before it is read."""
-
-    archive: zipfile.ZipFile
-    info: zipfile.ZipInfo
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def __getitem__(self, _: Any) -> Array:
-        with self.archive.open(self.info) as stream:
-            return np.lib.format.read_array(stream, allow_pickle=False)
-
-
 @contextmanager
 def _open_npz(path: Path) -> Iterator[Listing]:
     """Scalars and strings, and the bounds of actions, become attributes as well."""
     arrays: dict[str, Any] = {}
-    attributes: dict[str, Any] = {}
     size = file_size(path)
     with one_line(f"{path}: not a readable npz file"):
-        archive = zipfile.ZipFile(path)
-    with archive:
-        if len(archive.infolist()) > MOST_ENTRIES:
-            raise DataError(f"{path}: it has more than {MOST_ENTRIES:,} entries")
-        for info in archive.infolist():
-            name = info.filename.removesuffix(".npy")
+        with zipfile.ZipFile(path) as archive:
+            check_size(str(path), sum(info.file_size for info in archive.infolist()), size)
+        file = np.load(path, allow_pickle=False)
+    with file:
+        saved = "dataset.json" in file.files  # by `Dataset.save`, which reads the rest itself
+        for name in ["dataset.json"] if saved else file.files[:MOST_ENTRIES]:
             try:
-                with archive.open(info) as stream:
-                    version = np.lib.format.read_magic(cast(Any, stream))
-                    form = np.lib.format
-                    header = form.read_array_header_1_0 if version == (1, 0) else form.read_array_header_2_0
-                    shape, _, dtype = header(cast(Any, stream))
-                arrays[name] = member = _Member(archive, info, shape, dtype)
-                if (shape == () or name in ("action_low", "action_high")) and _nbytes(member) < MOST_TEXT:
-                    attributes[name] = member[()].tolist()
-            except Exception as problem:
+                arrays[name] = np.asarray(file[name])
+            except Exception as problem:  # one broken array spoils only itself
                 arrays[name] = f"cannot be read ({first_line(problem)})"
-        yield Listing(str(path), size, arrays, _short(attributes))
+    described = [name for name in arrays if np.ndim(arrays[name]) == 0 or name in ("action_low", "action_high")]
+    attributes = {name: arrays[name].tolist() for name in described if not isinstance(arrays[name], str)}
+    yield Listing(str(path), size, arrays, _short(attributes))
 
 
 def _short(attributes: dict[str, Any]) -> dict[str, Any]:
@@ -422,7 +402,7 @@ def _short(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nbytes(array: Any) -> int:
-    return 0 if isinstance(array, str) else int(np.prod(array.shape, dtype=object)) * array.dtype.itemsize
+    return 0 if isinstance(array, str) else math.prod(array.shape) * array.dtype.itemsize
 
 
 # ---- CSV and Parquet -------------------------------------------------------------------------------------------------
