@@ -21,7 +21,7 @@ from typing import Any
 
 from arb.data.tasks import SUITE
 from arb.lab.config import Config, configure, from_flat
-from arb.lab.run import run
+from arb.lab.training import run
 from arb.report.records import Record, pack, read_archive
 
 RESULTS = Path(__file__).parent.parent / "results"

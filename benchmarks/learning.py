@@ -30,7 +30,7 @@ from arb.agents.nn import AdamState, adam, apply_gradients
 from arb.envs.rollout import Collector, play
 from arb.lab.algorithm import Schedule, finetune, pretrain
 from arb.lab.config import configure
-from arb.lab.setup import Problem, key_of, stream
+from arb.lab.setup import Setup, key_of, stream
 from arb.policies.actors import Gaussian
 from arb.replay.arb import ARB
 from arb.replay.buffer import ReplayBuffer
@@ -116,15 +116,15 @@ def offline(
         kind, settings = LEARNERS[learner]
         plan = {"schedule.pretrain": updates, "schedule.updates": updates // 50, **settings}
         config = configure(task=str(data / f"{name}.hdf5"), env="arb/hopper-v2", seed=seed, overrides=plan)
-        problem, cells = Problem.of(config), []
-        fresh = kind.create(key_of(seed, "init"), *problem.dims, problem.settings)
-        buffer = problem.new_buffer(Uniform(), len(problem.dataset["rewards"]), "pretrain")
-        buffer.load_dataset(problem.dataset)
+        setup, cells = Setup.of(config), []
+        fresh = kind.create(key_of(seed, "init"), *setup.dims, setup.settings)
+        buffer = setup.new_buffer(Uniform(), len(setup.dataset), "pretrain")
+        buffer.load_dataset(setup.dataset)
         for step, agent, _, _ in pretrain(fresh, buffer, key_of(seed, "pretrain"), config.schedule):
             if step in marks:
                 actor, starts = on_host(agent.actor), partial(stream, seed, "eval", step)
-                cells.append(problem.scores(play(actor, problem.make_env, episodes, starts()).returns).mean())
-        cells.append(play(actor, lambda p=problem: Discounted(p.make_env()), episodes, starts()).returns.mean())
+                cells.append(setup.scores(play(actor, setup.make_env, episodes, starts()).returns).mean())
+        cells.append(play(actor, lambda p=setup: Discounted(p.make_env()), episodes, starts()).returns.mean())
         print(f"| {name} | {learner} | {seed} | {' | '.join(f'{c:.1f}' for c in cells)} |", flush=True)
         yield name, learner, seed, cells
 

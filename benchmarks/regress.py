@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from arb.lab.algorithms import settings_class
+from arb.lab.agents import settings_class
 from arb.report.records import MEASURES, PRIMARY, Record, pack, read_archive
 from arb.report.tables import Entry, Table
 
@@ -84,7 +84,7 @@ def _same(old: Record, new: Record) -> bool:
 def train(grid: dict[str, Sequence[Any]], folder: Path, preset: str, schedule: Mapping[str, int]) -> None:
     """Run the grid, one run after the other, with small networks."""
     from arb.lab.config import configure
-    from arb.lab.run import run
+    from arb.lab.training import run
 
     for agent in grid["agents"]:
         layers = [f.name for f in fields(settings_class(agent)) if f.name.endswith("hidden_dims")]

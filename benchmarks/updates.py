@@ -24,8 +24,7 @@ import torch
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from arb.agents import IQL, PEX, SAC, CalQL, FamO2O, learn
-from arb.data.tasks import FAMILIES
-from arb.lab.algorithms import agent_settings
+from arb.lab.config import configure
 from arb.replay.storage import Batch
 from rivals import TorchCalQL, TorchIQL
 
@@ -125,7 +124,7 @@ class Variant(NamedTuple):
 
 def variants(some: int, few: int) -> Iterator[Variant]:
     """Everything that is timed; updates per round of the quick agents and of Cal-QL."""
-    key, antmaze = jax.random.key(0), agent_settings("calql", FAMILIES["antmaze"])
+    key, antmaze = jax.random.key(0), configure(task="antmaze-umaze-v2", agent="calql", preset="paper").settings
     yield Variant("eager PyTorch IQL", eager(TorchIQL(OBS, ACTION), some))
     yield Variant("eager PyTorch Cal-QL", eager(TorchCalQL(OBS, ACTION), few))
     for name, agent, rival in (

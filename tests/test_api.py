@@ -8,12 +8,11 @@ import pytest
 
 import arb
 from arb.cli import parser_of
-from arb.lab.grid import comparison
 from arb.lab.strategies import COMPARED
+from arb.lab.sweep import comparison
 from tests.lab.tiny import NETWORKS, SMALL
 
 SETTINGS = SMALL | NETWORKS["iql"] | {"schedule.pretrain": 1, "schedule.updates": 1, "schedule.online": 20}
-del SETTINGS["replay.keep"]  # naive replay does not read it
 TASK = "bundled:pendulum-random"
 PLACE = "bundled-pendulum-random/iql/naive/seed-0"
 """Where a grid keeps this run."""

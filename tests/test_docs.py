@@ -30,7 +30,7 @@ def examples() -> list[tuple[str, str]]:
 
 def leave_policies(folder: Path) -> None:
     """What a finished run leaves for whoever only plays its policies."""
-    from arb.lab.runfolder import RunFolder
+    from arb.lab.folder import RunFolder
     from arb.policies.actors import Gaussian
     from arb.policies.export import POLICIES, export_policy
     from arb.policies.networks import MLP
@@ -121,7 +121,7 @@ def test_settings_in_commands_on_the_pages_are_accepted(line):
     from arb.cli import parser_of
     from arb.cli.run import setting
     from arb.lab.config import configure
-    from arb.lab.grid import grid, pieces
+    from arb.lab.sweep import grid, split_list
 
     command, *words = shlex.split(line)[1:]
     asked = parser_of(command).parse_intermixed_args(words)
@@ -129,8 +129,9 @@ def test_settings_in_commands_on_the_pages_are_accepted(line):
     if command == "run":
         configure(task=asked.task, agent=asked.agent, strategy=asked.strategy, preset=asked.preset, overrides=settings)
     else:
-        leaves = {name: pieces(values) for name, values in settings.items()}
-        grid(pieces(asked.task), pieces(asked.agent), pieces(asked.strategy), leaves=leaves, preset=asked.preset)
+        axes = {name: split_list(values) for name, values in settings.items()}
+        lists = [split_list(text) for text in (asked.task, asked.agent, asked.strategy)]
+        grid(*lists, axes=axes, preset=asked.preset)
 
 
 # ---- links -----------------------------------------------------------------------------------------------------------
@@ -251,7 +252,7 @@ def test_every_replay_metric_is_defined_once():
     buffer.add(np.zeros(2), np.zeros(1), 0.0, np.ones(2), terminated=True)
     buffer.refresh(lambda obs, action: np.zeros(len(obs)))
     buffer.sample(4)
-    own = {figure for row in STRATEGIES.values() for figure in row.figures}
+    own = {name for row in STRATEGIES.values() for name in row.metric_names}
     names = defined("Replay")
     assert len(names) == len(set(names))
     assert set(names) == {*LOGGED, *own, *buffer.stats()}
@@ -260,7 +261,7 @@ def test_every_replay_metric_is_defined_once():
 def test_every_metric_of_an_update_is_defined_once():
     jax = pytest.importorskip("jax")
     import arb
-    from arb.lab.algorithms import AGENTS, agent_class, settings_class
+    from arb.lab.agents import AGENTS, agent_class, settings_class
 
     row = np.zeros((2,), np.float32)
     batch = arb.Batch(np.zeros((2, 3)), np.zeros((2, 2)), row, np.zeros((2, 3)), row, row)
@@ -279,14 +280,14 @@ def test_every_metric_of_an_update_is_defined_once():
 
 
 def test_every_result_and_every_column_of_an_evaluation_is_defined():
-    from arb.lab.runfolder import Result
+    from arb.lab.folder import Result
 
     told = {*defined("Evaluations"), *defined("Results")}
     assert {*Result._fields, "episode", "return", "score", "success"} <= told
 
 
 def test_every_file_of_a_run_is_on_its_page():
-    from arb.lab.runfolder import POLICIES, RunFolder
+    from arb.lab.folder import POLICIES, RunFolder
 
     page = (DOCS / "reference" / "files.md").read_text()
     files = [value.name for value in vars(RunFolder("x")).values() if value.name not in ("x", "policy")]

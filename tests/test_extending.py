@@ -133,10 +133,9 @@ def newest(monkeypatch, folder):
 
 def test_the_strategy_of_the_page_runs_resumes_and_is_reported(tmp_path, monkeypatch):
     import arb
-    from arb.lab.config import configure, flat, from_flat
-    from arb.lab.run import run
-    from arb.lab.settings import settings_table
-    from arb.lab.stopping import Interrupted
+    from arb.lab.config import configure, flat, from_flat, settings_table
+    from arb.lab.machine import Interrupted
+    from arb.lab.training import run
     from arb.report.records import read_runs
 
     newest(monkeypatch, tmp_path)
@@ -152,7 +151,7 @@ def test_the_strategy_of_the_page_runs_resumes_and_is_reported(tmp_path, monkeyp
     result = run(config, tmp_path / "own")
     whole = run(config, tmp_path / "whole")
     assert (tmp_path / "own" / "metrics.csv").read_bytes() == (tmp_path / "whole" / "metrics.csv").read_bytes()
-    shares = arb.lab.runfolder.RunFolder(tmp_path / "own").metrics()["online"]["replay.online_share"]
+    shares = arb.lab.folder.RunFolder(tmp_path / "own").metrics()["online"]["replay.online_share"]
     assert shares[-1] > 0.5  # 400 of 5,400 rows are online, and the newest
     assert result.last == whole.last
     assert {run.strategy for run in read_runs([tmp_path]).done} == {"newest:NewestFirst"}
@@ -178,8 +177,8 @@ def test_a_plug_in_that_is_not_there_is_one_line(name, message, tmp_path, monkey
 
 def test_the_agent_of_the_page_runs_resumes_and_is_exported(tmp_path, monkeypatch):
     from arb.lab.config import configure
-    from arb.lab.run import run
-    from arb.lab.stopping import Interrupted
+    from arb.lab.machine import Interrupted
+    from arb.lab.training import run
     from arb.policies import load_policy
 
     code = re.search(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)

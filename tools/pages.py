@@ -41,10 +41,9 @@ def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 def settings_page() -> str:
     """The page of all settings."""
-    from arb.lab.algorithms import AGENTS
-    from arb.lab.config import PRESETS, configure
-    from arb.lab.settings import settings_table
-    from arb.lab.strategies import STRATEGIES, Replay
+    from arb.lab.agents import AGENTS
+    from arb.lab.config import PRESETS, configure, settings_table
+    from arb.lab.strategies import STRATEGIES
 
     def rows(agent: str, *groups: str, strategy: str = "arb") -> Iterator[list[str]]:
         for row in settings_table(configure(agent=agent, strategy=strategy, preset="paper")):
@@ -52,10 +51,6 @@ def settings_page() -> str:
                 yield [f"`{row.name}`", _type(row.type), _value(row.default), row.meaning]
 
     head = ["setting", "type", "default", "meaning"]
-    readers = [
-        [f"`{name}`", row.label, ", ".join(f"`replay.{leaf}`" for leaf in row.reads) or "none"]
-        for name, row in STRATEGIES.items()
-    ]
     presets = []
     for name, (plan, when, hidden) in PRESETS.items():
         numbers = (plan.pretrain, plan.online, plan.collect, when.every, when.episodes, plan.batch)
@@ -86,14 +81,14 @@ def settings_page() -> str:
             ],
             presets,
         ),
+        "## Preprocessing",
+        table(head, rows("iql", "preprocessing")),
         "## Replay",
-        table(head, rows("iql", "replay")),
-        "Each strategy reads only its own settings:",
-        table(["`--strategy`", "name", "settings it reads"], readers),
-        "λ of ARB is the paper's for the agent and the task family, unless it is given.",
+        "`--strategy` chooses the strategy, and each has its own settings: the arguments of its sampler. λ of ARB is\n"
+        "the release's for the agent and the task family, unless it is given.",
     ]
     for name, strategy in STRATEGIES.items():
-        if strategy.settings is not Replay:
+        if strategy.reads:
             parts += [f"With `--strategy {name}`:", table(head, list(rows("iql", "replay", strategy=name))[1:])]
     for name, agent in AGENTS.items():
         parts += [f"## {agent.label}", f"With `--agent {name}`:", table(head, rows(name, "settings")), *_family(name)]
@@ -135,7 +130,7 @@ def metrics_page() -> str:
 
 def _family(agent: str) -> list[str]:
     """What differs on AntMaze tasks."""
-    from arb.lab.algorithms import AGENTS
+    from arb.lab.agents import AGENTS
 
     tuned = AGENTS[agent].tuned
     usual, maze = (tuned[name].settings if name in tuned else {} for name in ("locomotion", "antmaze"))

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arb.data.tasks import FIRST
-from arb.lab.algorithms import DEFAULT_AGENT
+from arb.lab.agents import DEFAULT_AGENT
 from arb.lab.strategies import DEFAULT
 
 if TYPE_CHECKING:
-    from arb.lab.launch import Outcome
-    from arb.lab.runfolder import Result
+    from arb.lab.folder import Result
+    from arb.lab.sweep import Outcome
     from arb.report.page import Report
 
 PathLike = str | os.PathLike[str]
@@ -45,11 +45,16 @@ def run(
         out: the folder of the run; `runs/TASK-AGENT-STRATEGY-PRESET-SEED` if not given.
     """
     from arb.lab.config import configure
-    from arb.lab.folder import default_folder
-    from arb.lab.run import run as run_folder
+    from arb.lab.folder import RunFolder, default_folder
+    from arb.lab.training import run as run_folder
+    from arb.report.plots import plot_run
 
     config = configure(task=task, env=env, agent=agent, strategy=strategy, seed=seed, preset=preset, overrides=settings)
-    return run_folder(config, Path(out) if out else default_folder(config, preset))
+    result = run_folder(config, Path(out) if out else default_folder(config, preset))
+    plot = RunFolder(result.folder).picture_file
+    if not plot.exists():
+        plot_run(result.folder, plot)
+    return result
 
 
 def sweep(
@@ -79,8 +84,8 @@ def sweep(
         out: the folder of the sweep; `sweeps/PRESET` if not given.
         workers: processes, one per core if not given.
     """
-    from arb.lab.grid import grid
-    from arb.lab.launch import sweep as sweep_cells
+    from arb.lab.sweep import grid
+    from arb.lab.sweep import sweep as sweep_cells
 
     cells = grid(tasks, agents, strategies, seeds, settings, env=env, preset=preset)
     return sweep_cells(cells, Path(out) if out else Path("sweeps") / preset, workers=workers)
@@ -113,9 +118,9 @@ def compare(
         out: the folder of the comparison; `compare/TASK-AGENT-PRESET` if not given.
         workers: processes, one per core if not given.
     """
-    from arb.lab.grid import comparison, grid
-    from arb.lab.launch import sweep as sweep_cells
     from arb.lab.strategies import COMPARED
+    from arb.lab.sweep import comparison, grid
+    from arb.lab.sweep import sweep as sweep_cells
     from arb.report.page import make_report
 
     chosen = COMPARED if strategies is None else strategies

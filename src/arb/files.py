@@ -185,8 +185,11 @@ class GrowingTable:
         self.path = path
         self._columns: list[str] = []
         if path.is_file():
-            with path.open(newline="") as file:
-                self._columns = next(csv.reader(file), [])
+            try:
+                with path.open(newline="", encoding="utf-8") as file:
+                    self._columns = next(csv.reader(file), [])
+            except (csv.Error, UnicodeDecodeError) as problem:
+                raise DataError(f"{path} cannot be read: {problem}") from None
 
     def add(self, *rows: Mapping[str, Any]) -> None:
         """Append rows in one piece; the first one ever decides the columns."""

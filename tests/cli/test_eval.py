@@ -26,8 +26,8 @@ from arb.cli.eval import pace, table
 from arb.envs.rollout import play
 from arb.files import GrowingTable, write_npz
 from arb.lab.config import configure
-from arb.lab.runfolder import RunFolder
-from arb.lab.setup import Problem, describe_run
+from arb.lab.folder import RunFolder
+from arb.lab.setup import Setup
 from arb.policies import export_policy, load_policy
 
 
@@ -91,15 +91,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run whose training is left out: compiling it would take longer than all tests here."""
     place = tmp_path_factory.mktemp("eval")
     config = configure(task=str(pendulum_file(place / "pendulum.npz")), env="Pendulum-v1", preset="smoke")
-    problem, folder, rng = Problem.of(config), place / "run", np.random.default_rng(0)
+    setup, folder, rng = Setup.of(config), place / "run", np.random.default_rng(0)
     shapes = jax.eval_shape(lambda: create_gaussian(jax.random.key(0), (3, 16, 1)))
     actor = jax.tree.map(lambda leaf: rng.normal(0.0, 1.0, leaf.shape).astype(np.float32), shapes)
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(describe_run(problem)))
-    for episode, value in enumerate(play(actor, problem.make_env, 2, SEED).returns):
+    (folder / "config.json").write_text(json.dumps(setup.describe()))
+    for episode, value in enumerate(play(actor, setup.make_env, 2, SEED).returns):
         row = {"phase": "online", "step": 400, "episode": episode, "return": float(value), "score": float(value)}
         GrowingTable(folder / "eval.csv").add(row)
-    export_policy(RunFolder(folder).policy(), actor, problem.shaping, problem.actions)
+    export_policy(RunFolder(folder).policy(), actor, setup.normalization, setup.actions)
     return folder
 
 
@@ -246,9 +246,9 @@ def test_what_cannot_be_drawn_is_said_in_one_line(line_run, tmp_path, old, new, 
     (tmp_path / "tiny_line.py").write_text(TINY.replace(old, new))
     sys.modules.pop("tiny_line", None)
     gymnasium.registry.pop("Line-v0", None)
-    with pytest.raises(DataError, match=message) as problem:
+    with pytest.raises(DataError, match=message) as setup:
         main([str(line_run), "--env", "tiny_line:Line-v0", "--gif", str(tmp_path / "line.gif")])
-    assert "\n" not in str(problem.value)
+    assert "\n" not in str(setup.value)
     assert not (tmp_path / "line.gif").exists()
 
 

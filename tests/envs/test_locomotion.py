@@ -8,7 +8,7 @@ from gymnasium.utils.env_checker import check_env
 import arb.envs
 from arb.envs.locomotion import ROBOTS, Locomotion
 from arb.errors import DataError
-from arb.lab.preprocessing import Shaped, Shaping
+from arb.lab.setup import Normalization, Preprocessed
 
 IDS = ("hopper", "walker2d", "halfcheetah", "antmaze-umaze", "antmaze-medium", "antmaze-large")
 
@@ -76,8 +76,8 @@ def test_resets_are_near_the_pose_of_the_model(robot: str, position: float, velo
 
 
 def test_one_shaping_serves_file_and_environment() -> None:
-    shaping = Shaping(np.full(11, 0.5, np.float32), np.full(11, 2.0, np.float32), scale=3.0, shift=-1.0)
-    raw, shaped = arb.envs.make("hopper-medium-v2"), Shaped(arb.envs.make("hopper-medium-v2"), shaping)
+    shaping = Normalization(np.full(11, 0.5, np.float32), np.full(11, 2.0, np.float32), scale=3.0, shift=-1.0)
+    raw, shaped = arb.envs.make("hopper-medium-v2"), Preprocessed(arb.envs.make("hopper-medium-v2"), shaping)
     first, shaped_first = raw.reset(seed=0)[0], shaped.reset(seed=0)[0]
     np.testing.assert_array_equal(shaped_first, shaping.observations(first.astype(np.float32)))
     assert shaped_first.dtype == np.float32

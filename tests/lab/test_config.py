@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +10,11 @@ import pytest
 
 from arb import DataError
 from arb.data.tasks import FAMILIES, SUITE, TASKS, family_of
-from arb.lab.algorithms import AGENTS, agent_settings, tuned
-from arb.lab.config import OPTIONS, PRESETS, configure, with_leaf
+from arb.lab.agents import AGENTS, settings_class, tuned
+from arb.lab.config import OPTIONS, PRESETS, configure, flat, settings_table, with_key
 from arb.lab.folder import default_folder
-from arb.lab.grid import grid
-from arb.lab.metrics import LOGGED
-from arb.lab.settings import settings_table
-from arb.lab.strategies import STRATEGIES, strategy_colour, strategy_label
+from arb.lab.strategies import strategy_label
+from arb.lab.sweep import grid
 from tests.lab import tiny
 
 DOCS = Path(__file__).parents[2] / "docs" / "run.md"
@@ -29,7 +26,7 @@ def test_the_family_follows_from_the_task(task):
     assert family_of(task).name == family
     for agent in AGENTS:
         config = configure(task=task, agent=agent, strategy="arb", preset="paper")
-        assert config.settings == agent_settings(agent, FAMILIES[family])
+        assert config.settings == settings_class(agent)(**tuned(agent, FAMILIES[family]).settings)
         assert config.replay.temperature == tuned(agent, FAMILIES[family]).arb_temperature
 
 
@@ -54,7 +51,7 @@ def test_what_a_family_knows():
 
 
 @pytest.mark.parametrize(
-    ("leaf", "message"),
+    ("key", "message"),
     [
         ("schedule.offline", "there is no setting 'schedule.offline' (did you mean 'schedule.pretrain'?)"),
         ("temperature", "(did you mean replay.temperature?)"),
@@ -64,9 +61,9 @@ def test_what_a_family_knows():
         ("replay.temprature", "(did you mean 'temperature'?); here are"),
     ],
 )
-def test_another_word_gets_its_hint(leaf, message):
+def test_another_word_gets_its_hint(key, message):
     with pytest.raises(DataError, match=re.escape(message)):
-        configure(overrides={leaf: 2})
+        configure(overrides={key: 2})
 
 
 @pytest.mark.parametrize(("kind", "name", "hint"), [("strategy", "ARB", "arb"), ("agent", "CalQL", "calql")])
@@ -87,17 +84,17 @@ def test_every_setting_is_listed_and_can_be_set_to_what_it_is(agent):
 
 
 @pytest.mark.parametrize(
-    ("leaf", "value"), [("task", "antmaze-umaze-v2"), ("env", "Hopper-v5"), ("agent", "pex"), ("seed", 3),
+    ("key", "value"), [("task", "antmaze-umaze-v2"), ("env", "Hopper-v5"), ("agent", "pex"), ("seed", 3),
                         ("replay.strategy", "arb")],
 )  # fmt: skip
-def test_what_other_settings_follow_from_is_an_option_and_no_setting(leaf, value):
-    line = f"{leaf} has an option of its own: --{leaf.removeprefix('replay.')}"
+def test_what_other_settings_follow_from_is_an_option_and_no_setting(key, value):
+    line = f"{key} has an option of its own: --{key.removeprefix('replay.')}"
     with pytest.raises(DataError, match=line):
-        configure(overrides={leaf: value})
+        configure(overrides={key: value})
     with pytest.raises(DataError, match=line):
-        grid(["hopper-medium-v2"], overrides={leaf: value})
+        grid(["hopper-medium-v2"], overrides={key: value})
     with pytest.raises(DataError, match=line):
-        grid(["hopper-medium-v2"], leaves={leaf: [value]})
+        grid(["hopper-medium-v2"], axes={key: [value]})
 
 
 def test_a_run_that_names_nothing_is_small_and_sets_its_own_temperature():
@@ -127,23 +124,31 @@ def test_presets_are_those_of_the_docs(preset):
     assert evaluation.startswith(f"{when.episodes} episodes{often}")
 
 
-def test_another_strategy_keeps_the_settings_that_both_have():
-    config = configure(strategy="arb", overrides={"replay.temperature": 2, "replay.clip": (-3.0, 3.0)})
-    naive = with_leaf(config, "replay.strategy", "naive")
-    assert naive == replace(config, replay=replace(config.replay, strategy="naive"))
-    recent = with_leaf(config, "replay.strategy", "recent")  # whose settings are others
-    assert recent.replay == configure(strategy="recent").replay
-
-
-def test_strategies_are_told_apart():
-    colours = [row.colour for row in STRATEGIES.values()]
-    assert len(set(colours)) == len(colours)
-    assert all(re.fullmatch("#[0-9a-f]{6}", colour) for colour in colours)
+def test_a_strategy_has_the_settings_of_its_sampler():
+    naive, arb = configure(strategy="naive"), configure(strategy="arb")
+    assert [key for key in flat(naive) if key.startswith("replay.")] == ["replay.strategy"]
+    assert [key for key in flat(arb) if key.startswith("replay.")] == [
+        f"replay.{name}" for name in ("strategy", "temperature", "effective", "clip", "level", "likelihood")
+    ]
+    assert flat(configure(strategy="top_n"))["replay.keep"] == 50_000
+    with pytest.raises(DataError, match=r"'replay.keep': the strategy naive has no settings"):
+        configure(strategy="naive", overrides={"replay.keep": 5})
+    with pytest.raises(DataError, match=r"another replay.strategy has other settings: make the configuration anew"):
+        with_key(arb, "replay.strategy", "naive")
     assert strategy_label("top_n") == "Top-N"
     assert strategy_label("my_module:NewestFirst") == "NewestFirst"
-    assert strategy_colour("my_module:NewestFirst") not in colours
-    assert len(set(LOGGED)) == len(LOGGED)
-    assert all(set(row.reads) <= set(row.settings.__dataclass_fields__) for row in STRATEGIES.values())
+
+
+def test_rewards_are_scaled_as_the_table_of_agents_says_or_as_one_likes():
+    scales = {agent: configure(agent=agent, preset="paper").preprocessing.reward_scale for agent in AGENTS}
+    assert scales == {"iql": "none", "calql": "none", "pex": "return_range", "famo2o": "none", "sac": "none"}
+    maze = configure(task="antmaze-umaze-v2", agent="calql").preprocessing
+    assert (maze.reward_factor, maze.reward_shift, maze.normalize_observations) == (10.0, -5.0, False)
+    assert configure(task="antmaze-umaze-v2").preprocessing.reward_shift == -1.0
+    chosen = configure(overrides={"preprocessing.reward_scale": "return_range"})
+    assert chosen.preprocessing.reward_scale == "return_range"
+    with pytest.raises(DataError, match="reward_scale must be 'none' or 'return_range', not 'range'"):
+        configure(overrides={"preprocessing.reward_scale": "range"})
 
 
 @pytest.mark.parametrize(
@@ -161,5 +166,5 @@ def test_a_folder_is_named_by_what_was_asked(task, name):
 
 
 def test_configuring_needs_no_jax_until_an_agent_is_asked_for():
-    code = "import sys, arb.lab.config, arb.lab.strategies, arb.lab.algorithms; sys.exit('jax' in sys.modules)"
+    code = "import sys, arb.lab.config, arb.lab.strategies, arb.lab.agents; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -18,13 +18,10 @@ from arb.agents import IQL, IQLConfig
 from arb.agents.learn import load, save
 from arb.envs.rollout import ActionMap
 from arb.errors import DataError
-from arb.lab.checkpoint import checkpoints, write_checkpoint
 from arb.lab.config import configure, flat
-from arb.lab.folder import finished
-from arb.lab.grid import Cell
-from arb.lab.plan import placed
-from arb.lab.preprocessing import Shaping
-from arb.lab.runfolder import RunFolder
+from arb.lab.folder import RunFolder
+from arb.lab.setup import Normalization
+from arb.lab.sweep import Cell, plan
 from arb.policies import export_policy, load_policy
 from arb.replay.buffer import ReplayBuffer
 from tests.data.test_hostile import _bytes_changed as bytes_changed
@@ -61,7 +58,7 @@ def text_damaged(content, rng):
 def test_agents(agent, tmp_path):
     path = tmp_path / "agent.safetensors"
     save(agent, path)
-    tried(path, path.read_bytes(), lambda path: np.isfinite(load(path).policy.log_std).all())
+    tried(path, path.read_bytes(), lambda path: np.isfinite(load(path, IQL).policy.log_std).all())
 
 
 def test_headers_of_agents(agent, tmp_path):
@@ -75,12 +72,12 @@ def test_headers_of_agents(agent, tmp_path):
         save_file(arrays, path, metadata={"arb": text_damaged(about, rng).decode(errors="replace")})
         return path.read_bytes()
 
-    tried(path, path.read_bytes(), load, with_header)
+    tried(path, path.read_bytes(), lambda path: load(path, IQL), with_header)
 
 
 def test_policies(agent, tmp_path):
     actions = ActionMap(gymnasium.spaces.Box(-1.0, 1.0, (2,)))
-    path = export_policy(tmp_path / "policy.npz", agent.actor, Shaping(), actions)
+    path = export_policy(tmp_path / "policy.npz", agent.actor, Normalization(), actions)
     tried(path, path.read_bytes(), lambda path: load_policy(path)(np.zeros(3)))
 
 
@@ -96,8 +93,8 @@ def test_buffers(tmp_path):
 def test_checkpoints(agent, tmp_path):
     """A checkpoint is taken only if every byte is as it was written; the one before it is taken otherwise."""
     for number in (1, 2):
-        write_checkpoint(tmp_path, number, lambda folder: save(agent, folder / "agent.safetensors"))
-    first, second = sorted(tmp_path.iterdir())
+        RunFolder(tmp_path).write_checkpoint(number, lambda folder: save(agent, folder / "agent.safetensors"))
+    first, second = sorted((tmp_path / "checkpoint").iterdir())
     files = sorted(second.iterdir())
     for number in range(TIMES):
         rng = random.Random(number)
@@ -106,11 +103,11 @@ def test_checkpoints(agent, tmp_path):
         path.write_bytes(bytes_changed(content, rng))
         same = path.read_bytes() == content
         if path.name == "agent.safetensors" and not same:
-            assert next(checkpoints(tmp_path)) == first
+            assert next(RunFolder(tmp_path).intact_checkpoints()) == first
         else:
-            assert next(checkpoints(tmp_path)) in (first, second)
+            assert next(RunFolder(tmp_path).intact_checkpoints()) in (first, second)
         path.write_bytes(content)
-    assert next(checkpoints(tmp_path)) == second
+    assert next(RunFolder(tmp_path).intact_checkpoints()) == second
 
 
 def test_descriptions_of_runs(tmp_path):
@@ -119,7 +116,7 @@ def test_descriptions_of_runs(tmp_path):
 
     def read(_):
         folder.description()
-        finished(tmp_path, CONFIG)
+        folder.finished(CONFIG)
 
     folder.done_mark.touch()
     tried(folder.config_file, content.encode(), read, text_damaged)
@@ -128,5 +125,5 @@ def test_descriptions_of_runs(tmp_path):
 def test_plans_of_sweeps(tmp_path):
     cells = [Cell("a", CONFIG), Cell("b", configure(task="hopper-medium-v2", agent="pex", seed=1))]
     content = json.dumps({"cells": [{"folder": cell.folder, "config": flat(cell.config)} for cell in cells]})
-    tried(tmp_path / "plan.json", content.encode(), lambda path: placed(path.parent, cells), text_damaged)
+    tried(tmp_path / "plan.json", content.encode(), lambda path: plan(cells, path.parent), text_damaged)
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]

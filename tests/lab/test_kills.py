@@ -46,7 +46,7 @@ def work(folder: str, agent: str, strategy: str, seed: int, by_command: bool) ->
             subject = ["-t", config.task, "-e", config.env, "-a", agent, "-s", strategy, "--seed", str(seed)]
             status = main(["run", *subject, "-o", folder, *leaves])
         else:
-            from arb.lab.run import run
+            from arb.lab.training import run
 
             run(config, Path(folder), save_every=0.0)
             status = 0
@@ -60,7 +60,7 @@ def _typed(value: object) -> str:
 @pytest.fixture(scope="module")
 def server():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.lab.test_kills", "arb.cli.run", "arb.lab.run", "arb.report.plots"])
+    context.set_forkserver_preload(["tests.lab.test_kills", "arb.cli.run", "arb.lab.training", "arb.report.plots"])
     return context
 
 

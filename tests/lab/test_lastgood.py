@@ -9,10 +9,10 @@ import pytest
 from arb import cli
 from arb.agents import IQL, CalQL, CalQLConfig, NotFiniteError, load
 from arb.lab.algorithm import Progress
-from arb.lab.config import flat, with_leaf
-from arb.lab.run import pretrain_for, run
-from arb.lab.training import keeping_last_good
-from arb.lab.worker import obey
+from arb.lab.config import flat, with_key
+from arb.lab.folder import RunFolder
+from arb.lab.sweep import work
+from arb.lab.training import keeping_last_good, run
 from tests.lab import tiny
 
 LAST_GOOD = "last-good.safetensors"
@@ -43,7 +43,7 @@ def place(tmp_path_factory):
 
 
 def config_of(place, strategy, env=ENV, **more):
-    return with_leaf(tiny.config_of(place / "data.npz", "iql", strategy, **more), "env", env)
+    return with_key(tiny.config_of(place / "data.npz", "iql", strategy, **more), "env", env)
 
 
 def test_a_loss_that_overflows_online_keeps_the_agent_before_it(place, monkeypatch):
@@ -128,11 +128,14 @@ def test_the_rates_of_the_agent_at_hand_are_named(tmp_path):
     assert load(tmp_path / LAST_GOOD, CalQL, agent.config).obs_dim == 3
 
 
-def test_a_sweep_records_the_same_sentence(place):
-    config = config_of(place, "naive", env="Pendulum-v1", **TOO_FAST)
-    order = {"kind": "pretrain", "config": flat(config), "folder": str(place / "under-way"), "cache": str(place / "c")}
-    answer = obey(order, lambda _: None)
-    assert answer["answer"] == "failed"
+def test_a_sweep_records_the_same_sentence_for_all_that_share_the_pretraining(place):
+    configs = [config_of(place, strategy, env="Pendulum-v1", **TOO_FAST) for strategy in ("naive", "parallel")]
+    request = {"out": str(place / "s"), "cells": [(name, flat(c)) for name, c in zip("ab", configs, strict=True)]}
+    said = []
+    work(request | {"retry": 3}, said.append, lambda: False)
+    assert [message["event"] for message in said] == ["begins", "failed"]  # it would fail again
     with pytest.raises(NotFiniteError) as caught:
-        pretrain_for(config, place / "under-way", place / "c")
-    assert answer["reason"] == str(caught.value)
+        run(configs[0], place / "s" / "a")
+    first, second = (RunFolder(place / "s" / name).failure for name in "ab")
+    assert first == said[-1]["reason"] == str(caught.value)
+    assert second == f"its pre-training failed: {first}"

@@ -9,7 +9,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from arb import DataError
-from arb.lab.loggers import with_loggers
+from arb.lab.metrics import with_loggers
 
 
 def told_into(told):

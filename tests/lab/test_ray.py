@@ -20,7 +20,7 @@ from tests.lab import tiny
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'arb-rl[ray]'")
 
-SETTINGS = [f"{k}={v}" for k, v in (tiny.SMALL | tiny.NETWORKS["iql"]).items() if k != "replay.keep"]
+SETTINGS = [f"{k}={v}" for k, v in (tiny.SMALL | tiny.NETWORKS["iql"]).items()]
 FILES = ("eval.csv", "metrics.csv", "config.json", "policy/policy.npz")
 PATIENCE = 400.0
 """Seconds to wait for what takes ten on an idle machine."""

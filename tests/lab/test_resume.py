@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from arb.lab.run import run
+from arb.lab.training import run
 from tests.lab import tiny
 
 PROGRAM = Path(tiny.__file__)

@@ -7,13 +7,13 @@ import threading
 
 import pytest
 
-from arb.lab.stopping import stoppable
+from arb.lab.machine import stoppable
 
 PROGRAM = """
 import hashlib, sys, time
-from arb.lab import stopping
-stopping.PATIENCE = {patience}
-with stopping.stoppable("stopping", own_process=True) as asked:
+from arb.lab import machine
+machine.PATIENCE = {patience}
+with machine.stoppable("stopping", own_process=True) as asked:
     print("ready", flush=True)
     {work}
 """

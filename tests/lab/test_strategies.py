@@ -1,46 +1,49 @@
 import csv
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
+from arb import ReplayBuffer
 from arb.agents.density import DensityRatio
+from arb.data.tasks import FAMILIES
+from arb.envs.rollout import ActionMap
 from arb.lab import algorithm
-from arb.lab.run import run
-from arb.lab.strategies import STRATEGIES, Replay, prepare, strategy_row
+from arb.lab.config import configure
+from arb.lab.setup import Normalization, Setup
+from arb.lab.strategies import STRATEGIES
+from arb.lab.training import run
+from arb.replay.dataset import Dataset
 from tests.lab import tiny
 
 
 def antmaze_like():
     """A long success, a short failure, and a long failure; rewards shifted by -1 as IQL sees them."""
     raw = np.concatenate([np.eye(1, 30, 29)[0], np.zeros(3), np.zeros(30)]).astype(np.float32)
-    episode = np.repeat([0, 1, 2], [30, 3, 30])
-    dataset = {
-        "observations": np.arange(63.0)[:, None],
-        "actions": np.zeros((63, 1)),
-        "rewards": raw - 1.0,
-        "terminals": np.zeros(63, bool),
-        "timeouts": np.append(episode[1:] != episode[:-1], True),
-        "episode_ids": episode,
-    }
+    lengths, obs = np.array([30, 3, 30]), np.arange(63.0)[:, None]
+    dataset = Dataset(obs, np.zeros((63, 1)), raw - 1.0, np.zeros(63, bool), lengths, obs[:3])
     return dataset, raw
 
 
-def test_top_n_ranks_by_raw_returns():
+def setup_of(strategy, **settings):
     dataset, raw = antmaze_like()
-    kept, _ = prepare(Replay("top_n", keep=1), dataset, raw, 0, (1, 1, 100))
+    overrides = {f"replay.{name}": value for name, value in settings.items()}
+    config = configure(task="antmaze-umaze-v2", strategy=strategy, overrides=overrides)
+    actions = ActionMap(gymnasium.spaces.Box(-1.0, 1.0, (1,)))
+    return Setup(config, dataset, raw, {}, "", FAMILIES["antmaze"], None, Normalization(), actions)
+
+
+def test_top_n_ranks_by_raw_returns():
+    kept, _ = setup_of("top_n", keep=1).strategy()
     assert [name for name, row in STRATEGIES.items() if not row.keeps_all] == ["top_n"]
-    assert set(kept["episode_ids"]) == {0}  # by shifted rewards the short failure would come first
-    assert kept["rewards"].tolist() == [-1.0] * 29 + [0.0]
+    assert kept.lengths.tolist() == [30]  # by shifted rewards the short failure would come first
+    assert kept.rewards.tolist() == [-1.0] * 29 + [0.0]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_draws_from_what_it_keeps(name):
-    from arb import ReplayBuffer
-
-    dataset, raw = antmaze_like()
-    settings = strategy_row(name).settings(strategy=name)
-    kept, sampler = prepare(Replay("top_n", keep=10) if name == "top_n" else settings, dataset, raw, 0, (1, 1, 100))
+    kept, sampler = setup_of(name, **({"keep": 10} if name == "top_n" else {})).strategy()
     buffer = ReplayBuffer(100, sampler, seed=0)
     buffer.load_dataset(kept)
     batch = buffer.sample(64)
@@ -49,18 +52,17 @@ def test_every_strategy_draws_from_what_it_keeps(name):
 
 
 @pytest.mark.parametrize(
-    ("replay", "made"),
+    ("strategy", "settings", "made"),
     [
-        (Replay(), "ARB(temperature=0.5)"),
-        (Replay(temperature="auto"), "ARB()"),
-        (Replay(temperature="auto", effective=0.1, level="transition"),
-         "ARB(effective=0.1, level='transition')"),
-        (Replay(clip=(-5.0, 7.0)), "ARB(temperature=0.5, clip=(-5.0, 7.0))"),
+        ("arb", {}, "ARB(temperature=0.2)"),
+        ("arb", {"temperature": 2, "clip": (-5.0, 7.0)}, "ARB(temperature=2.0, clip=(-5.0, 7.0))"),
+        ("arb_auto", {"effective": 0.1, "level": "transition"}, "ARB(effective=0.1, level='transition')"),
+        ("parallel", {"offline_share": 0.25}, "Mixed(offline_share=0.25)"),
+        ("annealed", {}, "Annealed(online_steps=40000)"),
     ],
-)  # fmt: skip
-def test_settings_reach_the_sampler(replay, made):
-    dataset, raw = antmaze_like()
-    assert repr(prepare(replay, dataset, raw, 0, (1, 1, 100))[1]) == made
+)
+def test_settings_reach_the_sampler(strategy, settings, made):
+    assert repr(setup_of(strategy, **settings).strategy()[1]) == made
 
 
 # ---- rivals in runs ---------------------------------------------------------------------------------------------
@@ -73,17 +75,17 @@ def place(tmp_path_factory):
     return folder
 
 
-def online_rows(place, strategy, **leaves):
-    """The online rows of metrics.csv of a tiny run."""
-    config = tiny.config_of(place / "data.npz", "iql", strategy, **leaves)
-    folder = run(config, place / "-".join([strategy, *map(str, leaves.values())])).folder
-    with (folder / "metrics.csv").open() as file:
-        return [row for row in csv.DictReader(file) if row["phase"] == "online"]
-
-
 @pytest.fixture
 def examples(monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples" / "strategies")
+
+
+def online_rows(place, strategy, **keys):
+    """The online rows of metrics.csv of a tiny run."""
+    config = tiny.config_of(place / "data.npz", "iql", strategy, **keys)
+    folder = run(config, place / "-".join([strategy, *map(str, keys.values())])).folder
+    with (folder / "metrics.csv").open() as file:
+        return [row for row in csv.DictReader(file) if row["phase"] == "online"]
 
 
 @pytest.mark.usefixtures("examples")
@@ -126,9 +128,9 @@ def test_a_strategy_that_learns_learns_from_the_batches_that_the_agent_sees(plac
     learnt, seen = [], []
     train, learn = DensityRatio.train, algorithm.learn
 
-    def trained(self, rows, gather, rng):
-        learnt.append(gather(rows).obs)
-        return train(self, rows, gather, rng)
+    def trained(self, rows, take, rng):
+        learnt.append(take(rows).obs)
+        return train(self, rows, take, rng)
 
     def learned(agent, batches, key, pause):
         seen.extend(batches.obs)

@@ -1,7 +1,6 @@
 """How a run stops, continues, shares and exports; what it refuses before and while it works."""
 
 import json
-import os
 
 import gymnasium
 import numpy as np
@@ -13,15 +12,11 @@ from arb.data.tasks import FAMILIES, Reference
 from arb.envs.rollout import ActionMap, Collector, play
 from arb.files import locked, write_text
 from arb.lab import training
-from arb.lab.checkpoint import intact, write_whole
-from arb.lab.config import configure, flat, with_leaf
-from arb.lab.folder import refuse_other_config
-from arb.lab.machine import Clock, Logbook, describe_machine, refuse_too_little_memory
-from arb.lab.preprocessing import Shaping
-from arb.lab.run import run
-from arb.lab.runfolder import RunFolder
-from arb.lab.setup import Problem
-from arb.lab.stopping import Interrupted
+from arb.lab.config import configure, flat, with_key
+from arb.lab.folder import RunFolder, is_intact, write_folder
+from arb.lab.machine import Interrupted, MachineLog, Timer, check_memory, describe_machine
+from arb.lab.setup import Normalization, Setup
+from arb.lab.training import run
 from arb.policies import load_policy
 from tests.lab import tiny
 
@@ -141,7 +136,7 @@ def test_more_steps_continue_a_run_whose_last_chunk_was_cut_short_or_evaluated_e
 
 
 def test_going_back_brings_back_the_policy_that_was_best_there(place, monkeypatch):
-    monkeypatch.setattr(Problem, "scores", lambda self, returns: np.zeros_like(returns))  # the first stays the best
+    monkeypatch.setattr(Setup, "scores", lambda self, returns: np.zeros_like(returns))  # the first stays the best
     folder = run(config_of(place, **{"schedule.online": 50, "evaluation.every": 40}), place / "tied").folder
     best = folder / "policy" / "best.npz"
     kept = best.read_bytes()
@@ -154,24 +149,9 @@ def test_going_back_brings_back_the_policy_that_was_best_there(place, monkeypatc
 def test_a_strategy_that_spans_the_whole_length_is_not_continued(strategy, tmp_path):
     config = tiny.config_of(tmp_path / "data.npz", "iql", strategy)
     write_text(tmp_path / "config.json", json.dumps({"config": flat(config)}))
-    refuse_other_config(tmp_path, config)
+    RunFolder(tmp_path).check_config(config)
     with pytest.raises(DataError, match=f"schedule.online = 60, and {strategy} depends on that length"):
-        refuse_other_config(tmp_path, with_leaf(config, "schedule.online", 80))
-
-
-def test_a_finished_run_of_other_data_is_refused(place, straight, tmp_path):
-    config = config_of(place, **{"schedule.online": 80})
-    moved = json.loads((straight.folder / "config.json").read_text())
-    moved["data"]["sha256"] = "0" * 64
-    (tmp_path / "config.json").write_text(json.dumps(moved))
-    (tmp_path / "eval.csv").write_bytes((straight.folder / "eval.csv").read_bytes())
-    (tmp_path / "DONE").touch()
-    with pytest.raises(DataError, match=r"has changed since the run in .* began: choose another folder"):
-        run(config, tmp_path)
-    gone = with_leaf(config, "task", str(tmp_path / "gone.npz"))
-    moved["config"]["task"] = gone.task
-    (tmp_path / "config.json").write_text(json.dumps(moved))
-    assert run(gone, tmp_path).folder == tmp_path  # nothing to compare with
+        RunFolder(tmp_path).check_config(with_key(config, "schedule.online", 80))
 
 
 @pytest.mark.parametrize("damage", ["flipped", "truncated"])
@@ -225,20 +205,40 @@ def test_folders_appear_whole_and_are_checked(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        write_whole(tmp_path / "x", broken)
+        write_folder(tmp_path / "x", broken, tmp_path)
     assert list(tmp_path.iterdir()) == []
     on_disk = []
-    monkeypatch.setattr("arb.lab.checkpoint.fsync", lambda path: on_disk.append((path.name, (tmp_path / "x").exists())))
-    write_whole(tmp_path / "x", lambda folder: (folder / "agent.safetensors").write_text("whole"))
-    assert intact(tmp_path / "x")
-    *before, parent = on_disk  # the content is on disk before it has its name, and then the name
-    unfinished = f"unfinished.{os.getpid()}"
-    assert set(before) == {(name, False) for name in ("agent.safetensors", "sums.json", unfinished)}
+    monkeypatch.setattr("arb.lab.folder.fsync", lambda path: on_disk.append((path.name, (tmp_path / "x").exists())))
+    write_folder(tmp_path / "x", lambda folder: (folder / "agent.safetensors").write_text("whole"), tmp_path)
+    assert is_intact(tmp_path / "x")
+    *before, (unfinished, _), parent = on_disk  # the content is on disk before it has its name, and then the name
+    assert set(before) == {(name, False) for name in ("agent.safetensors", "sums.json")}
+    assert unfinished.startswith("unfinished.")
     assert parent == (tmp_path.name, True)
-    assert not intact(tmp_path)
+    assert not is_intact(tmp_path)
     for text in ("{}", "[]", '{"agent.safetensors": 1}', "{"):
         (tmp_path / "x" / "sums.json").write_text(text)
-        assert not intact(tmp_path / "x")
+        assert not is_intact(tmp_path / "x")
+
+
+def test_a_run_removes_what_a_killed_one_left(place):
+    folder = RunFolder(place / "leftovers")
+    folder.policies.mkdir(parents=True)
+    (folder.checkpoints / "unfinished.0").mkdir(parents=True)
+    left = [folder.path / ".config.7.part.json", folder.policies / ".best.7.part.npz"]
+    for path in left:
+        path.write_text("half")
+    run(config_of(place), folder.path)
+    assert not any(path.exists() for path in (*left, folder.checkpoints / "unfinished.0"))
+
+
+def test_old_folders_are_refused_in_one_line(place, tmp_path):
+    config = config_of(place)
+    held = flat(config)
+    held["settings.forgotten"] = held.pop("settings.expectile")
+    (tmp_path / "config.json").write_text(json.dumps({"config": held}))
+    with pytest.raises(DataError, match=r"another version of arb, in which settings differ \(settings.expectile, "):
+        run(config, tmp_path)
 
 
 # ---- what a run leaves -----------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_three_policies_are_exported_and_the_best_is_that_of_the_best_evaluation
 
 def test_a_later_evaluation_that_is_not_the_highest_leaves_the_best_policy(place, monkeypatch):
     scores = iter([0.0, 1.0, 1.0, 5.0, 3.0])  # offline at 0 and 20, online at 0, 20 and 40
-    monkeypatch.setattr(Problem, "scores", lambda self, returns: np.full_like(returns, next(scores)))
+    monkeypatch.setattr(Setup, "scores", lambda self, returns: np.full_like(returns, next(scores)))
     result = run(config_of(place), place / "risen", cache=place / "cache-risen")
     assert (result.best, result.best_step) == (5.0, 20)
     policies = [RunFolder(result.folder).policy(which).read_bytes() for which in ("pretrained", "best", "last")]
@@ -278,26 +278,41 @@ def test_the_machine_and_the_time_stand_beside_the_results(finished):
 def test_an_inner_part_is_not_counted_in_the_outer_one(monkeypatch):
     now = iter([0.0, 1.0, 3.0, 7.0, 15.0])
     monkeypatch.setattr("arb.lab.machine.time.perf_counter", lambda: next(now))
-    clock = Clock({"inner": 100.0})
-    with clock.part("outer"), clock.part("inner"):  # from 1; from 3 to 7; until 15
+    timer = Timer({"inner": 100.0})
+    with timer.part("outer"), timer.part("inner"):  # from 1; from 3 to 7; until 15
         pass
-    assert clock.seconds == {"outer": 2.0 + 8.0, "inner": 104.0}
+    assert timer.seconds == {"outer": 2.0 + 8.0, "inner": 104.0}
 
 
 def test_the_seconds_of_a_phase_are_those_of_its_parts(tmp_path):
-    log = Logbook(RunFolder(tmp_path))
+    log = MachineLog(RunFolder(tmp_path))
     phases = ("pretrain", "online", "evaluation", "checkpoints", "other")
     assert log.seconds() == dict.fromkeys(phases, 0.0)
     parts = ("pretrain", "pretrain updates", "online", "collecting", "refresh", "online updates", *phases[2:])
-    log.clock.seconds |= {name: 10.0**i for i, name in enumerate(parts)}
+    log.timer.seconds |= {name: 10.0**i for i, name in enumerate(parts)}
     assert list(log.seconds().values()) == [11.0, 111_100.0, 1e6, 1e7, 1e8]
     log.write()
-    again = Logbook(RunFolder(tmp_path))  # of the next attempt
-    assert again.clock.seconds == log.clock.seconds
+    again = MachineLog(RunFolder(tmp_path))  # of the next attempt
+    assert again.timer.seconds == log.timer.seconds
+
+
+def test_success_that_is_reported_only_when_it_happens_is_neither_lost_nor_a_fault(place, monkeypatch):
+    told = iter([None, True, None, True, None])  # offline at 0 and 20, online at 0, 20 and 40
+
+    def reporting(*args, **kwargs):
+        played, said = play(*args, **kwargs), next(told)
+        return played._replace(successes=None if said is None else np.array([True, False]))
+
+    monkeypatch.setattr(training, "play", reporting)
+    result = run(config_of(place), place / "silent", cache=place / "cache-silent")
+    assert result.success == 0.0
+    curves = RunFolder(result.folder).curves()
+    assert [values.tolist() for values in curves["pretrain"].successes] == [[0.0, 0.0], [1.0, 0.0]]
+    assert [values.tolist() for values in curves["online"].successes] == [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]
 
 
 def test_success_is_recorded_where_the_environment_says_it(place):
-    config = with_leaf(config_of(place), "env", "arb-tests/success-v0")
+    config = with_key(config_of(place), "env", "arb-tests/success-v0")
     result = run(config, place / "success")
     assert result.success == 1.0  # every episode passes its fifth step
     assert (place / "success" / "eval.csv").read_text().startswith("phase,step,episode,return,score,success\n")
@@ -308,8 +323,8 @@ def test_success_is_recorded_where_the_environment_says_it(place):
 
 @pytest.mark.parametrize(("style", "what"), [("nan", "observation .*nan"), ("infinite", "reward -inf")])
 def test_what_is_not_finite_is_the_environments(style, what, place):
-    problem = Problem.of(with_leaf(config_of(place), "env", f"arb-tests/{style}-v0"))
-    env = problem.make_env()
+    setup = Setup.of(with_key(config_of(place), "env", f"arb-tests/{style}-v0"))
+    env = setup.make_env()
     env.reset(seed=0)
     env.step([0.0])
     env.step([0.0])
@@ -319,7 +334,7 @@ def test_what_is_not_finite_is_the_environments(style, what, place):
 
 def test_images_are_refused_with_the_way_out(place):
     with pytest.raises(DataError, match=r"gives images of shape \(8, 8, 3\).* use arb.ReplayBuffer, which stores"):
-        Problem.of(with_leaf(config_of(place), "env", "arb-tests/image-v0"))
+        Setup.of(with_key(config_of(place), "env", "arb-tests/image-v0"))
 
 
 def test_observations_in_parts_are_joined_by_one_rule(place):
@@ -328,20 +343,20 @@ def test_observations_in_parts_are_joined_by_one_rule(place):
     obs = columns.pop("observations")
     np.savez(place / "parts.npz", **columns, **{"observations/b": obs[:, :2], "observations/a": obs[:, 2:]})
     config = configure(task=str(place / "parts.npz"), env="arb-tests/parts-v0")
-    problem = Problem.of(config)
-    np.testing.assert_array_equal(problem.shaping.observations(obs[:, [2, 0, 1]]), problem.dataset["observations"])
-    first, _ = problem.make_env().reset(seed=3)
+    setup = Setup.of(config)
+    np.testing.assert_array_equal(setup.normalization.observations(obs[:, [2, 0, 1]]), setup.dataset.observations)
+    first, _ = setup.make_env().reset(seed=3)
     plain, _ = gymnasium.make("Pendulum-v1").reset(seed=3)
-    np.testing.assert_array_equal(first, problem.shaping.observations(plain[[2, 0, 1]]))
+    np.testing.assert_array_equal(first, setup.normalization.observations(plain[[2, 0, 1]]))
 
 
 def test_too_little_memory_is_said_in_gigabytes(monkeypatch):
     monkeypatch.setattr("arb.lab.machine.free_memory", lambda: 10**9)
     with pytest.raises(DataError, match=r"a run on x needs about 2.8 GB of memory, 1.0 GB are free: close other"):
-        refuse_too_little_memory("a run on x", 2 * 10**9)
-    refuse_too_little_memory("a run on x", 10**8)
+        check_memory("a run on x", 2 * 10**9)
+    check_memory("a run on x", 10**8)
     monkeypatch.setattr("arb.lab.machine.free_memory", lambda: None)
-    refuse_too_little_memory("a run on x", 10**15)
+    check_memory("a run on x", 10**15)
 
 
 # ---- steps into the buffer -------------------------------------------------------------------------------------------
@@ -385,20 +400,20 @@ def test_an_episode_that_ended_is_stored_as_ended():
 )
 def test_a_failed_maze_episode_has_a_known_return_offline_and_online(agent, family, expected):
     env = gymnasium.make("Pendulum-v1")
-    shaping = Shaping(scale=10.0, shift=-5.0)
+    normalization = Normalization(scale=10.0, shift=-5.0)
     config = configure(agent=agent)
-    problem = Problem(
+    setup = Setup(
         config,
-        {},
+        None,
         np.zeros(0, np.float32),
-        "",
+        {},
         "",
         FAMILIES[family],
         Reference(0, 1),
-        shaping,
+        normalization,
         ActionMap(env.action_space),
     )
-    buffer = problem.new_buffer(Uniform(), 10, "online")
+    buffer = setup.new_buffer(Uniform(), 10, "online")
     for step in range(3):
         buffer.add([float(step)], [0.0], -5.0, [step + 1.0], terminated=False, truncated=step == 2)
     returns = buffer.gather(np.arange(3)).return_to_go
@@ -435,8 +450,8 @@ def test_serious_faults_are_found_when_asked_for(place):
     columns["timeouts"] = np.zeros_like(columns["terminals"])
     np.savez(place / "limits.npz", **columns)
     config = configure(task=str(place / "limits.npz"), env="arb-tests/success-v0")  # whose limit is 40, as the data's
-    assert Problem.of(config).faults == ()
-    (fault,) = Problem.of(config, audited=True).faults
+    assert Setup.of(config).faults == ()
+    (fault,) = Setup.of(config, audited=True).faults
     assert "40" in fault
 
 
@@ -445,11 +460,11 @@ def test_the_command_repeats_a_serious_fault_and_says_which_policy_is_best(place
         columns = dict(file)
     columns |= {"terminals": columns["timeouts"], "timeouts": np.zeros_like(columns["timeouts"])}
     np.savez(place / "at-the-limit.npz", **columns)
-    leaves = {leaf: value for leaf, value in (tiny.SMALL | SHORT).items() if leaf != "replay.keep"}
-    leaves["settings.hidden_dims"] = "(8,8)"
+    keys = tiny.SMALL | SHORT
+    keys["settings.hidden_dims"] = "(8,8)"
     out, task = place / "told", str(place / "at-the-limit.npz")
     arguments = ["run", "--task", task, "--env", "arb-tests/success-v0", "-o", str(out)]
-    assert main([*arguments, *(f"{leaf}={value}" for leaf, value in leaves.items())]) == 0
+    assert main([*arguments, *(f"{key}={value}" for key, value in keys.items())]) == 0
     said = capsys.readouterr().out
     (warning,) = (line for line in said.splitlines() if line.startswith("warning: "))
     assert "40" in warning

@@ -1,6 +1,6 @@
-"""A run so small that it can be killed many times: `python tiny.py FOLDER AGENT STRATEGY [LEAF=VALUE] [WHERE:N ...]`.
+"""A run so small that it can be killed many times: `python tiny.py FOLDER AGENT STRATEGY [KEY=VALUE] [WHERE:N ...]`.
 
-`LEAF=VALUE` changes a setting. For each WHERE:N the run is started in a process that kills itself with SIGKILL at the
+`KEY=VALUE` changes a setting. For each WHERE:N the run is started in a process that kills itself with SIGKILL at the
 N-th call of that function; a last process ends the run. Their exit codes are printed. All are forks of this program, so
 that Python and JAX are imported once; JAX itself begins in each anew.
 """
@@ -27,7 +27,6 @@ SMALL = {
     "schedule.batch": 16,
     "evaluation.every": 40,
     "evaluation.episodes": 2,
-    "replay.keep": 300,
 }
 NETWORKS = {
     "iql": {"settings.hidden_dims": (8, 8)},
@@ -55,7 +54,7 @@ def write_data(path: Path) -> None:
 def config_of(data: Path, agent: str, strategy: str, **more: object):
     from arb.lab.config import configure
 
-    small = {leaf: value for leaf, value in SMALL.items() if leaf != "replay.keep" or strategy == "top_n"}
+    small = SMALL | ({"replay.keep": 300} if strategy == "top_n" else {})
     return configure(
         task=str(data), env="Pendulum-v1", agent=agent, strategy=strategy, overrides=small | NETWORKS[agent] | more
     )
@@ -65,7 +64,7 @@ def die_at(where: str, number: int) -> None:
     """Make the N-th call of a function the last thing this process does."""
     import arb.files
     import arb.lab.algorithm
-    import arb.lab.checkpoint
+    import arb.lab.folder
     import arb.lab.training
     from arb.envs.rollout import Collector
     from arb.replay.buffer import ReplayBuffer
@@ -75,7 +74,7 @@ def die_at(where: str, number: int) -> None:
         "collect": (ReplayBuffer, "add"),  # between two steps in the environment
         "refresh": (ReplayBuffer, "refresh"),
         "evaluate": (arb.lab.training, "play"),
-        "checkpoint": (arb.lab.checkpoint, "sha256_of"),  # files are there, the checkpoint is not complete
+        "checkpoint": (arb.lab.folder, "sha256_of"),  # files are there, the checkpoint is not complete
         "table": (arb.files.GrowingTable, "add"),
         "switch": (Collector, "__init__"),
     }
@@ -94,7 +93,7 @@ def die_at(where: str, number: int) -> None:
 
 def start(folder: Path, agent: str, strategy: str, more: dict[str, object], where: str = "", number: str = "0") -> None:
     """Start the run, or continue it."""
-    from arb.lab.run import run
+    from arb.lab.training import run
 
     if where:
         die_at(where, int(number))
@@ -102,7 +101,7 @@ def start(folder: Path, agent: str, strategy: str, more: dict[str, object], wher
 
 
 def main() -> None:
-    import arb.lab.run  # noqa: F401 - before the processes part
+    import arb.lab.training  # noqa: F401 - before the processes part
 
     folder, agent, strategy, *rest = sys.argv[1:]
     more = dict(text.split("=") for text in rest if "=" in text)

@@ -16,15 +16,15 @@ import pytest
 from arb import DataError
 from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, SACConfig
 from arb.envs.rollout import ActionMap
-from arb.lab.preprocessing import Shaping
-from arb.lab.runfolder import RunFolder
+from arb.lab.folder import RunFolder
+from arb.lab.setup import Normalization
 from arb.policies import load_policy
 from arb.policies.export import POLICIES
 from arb.policies.export import export_policy as export_to_file
 
 OBS, ACTION = 5, 3
 BOX = gymnasium.spaces.Box(np.array([-2.0, 0.0, -1.0], np.float32), np.array([2.0, 3.0, 5.0], np.float32))
-SHAPING = Shaping(np.arange(OBS, dtype=np.float32), np.linspace(0.5, 3.0, OBS, dtype=np.float32))
+SHAPING = Normalization(np.arange(OBS, dtype=np.float32), np.linspace(0.5, 3.0, OBS, dtype=np.float32))
 RAW = np.random.default_rng(7).normal(1.0, 3.0, (40, OBS))
 
 
@@ -61,7 +61,7 @@ def actions_of(name: str) -> ActionMap:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-@pytest.mark.parametrize("shaping", [SHAPING, Shaping()], ids=["normalised", "raw"])
+@pytest.mark.parametrize("shaping", [SHAPING, Normalization()], ids=["normalised", "raw"])
 def test_the_same_action_as_the_agents(actors, name, shaping, tmp_path):
     actor, actions = actors[name], actions_of(name)
     export_policy(actor, shaping, actions, tmp_path)
@@ -95,7 +95,7 @@ def test_a_number_that_is_no_action_has_no_probability(actors):
 
 
 def test_actions_fill_the_range_of_the_environment(actors, tmp_path):
-    export_policy(actors["iql"], Shaping(), actions_of("iql"), tmp_path)
+    export_policy(actors["iql"], Normalization(), actions_of("iql"), tmp_path)
     action = load_policy(tmp_path)(1e6 * RAW)
     assert action.dtype == np.float32
     np.testing.assert_allclose(
@@ -218,7 +218,7 @@ def test_observations_that_do_not_fit_are_refused(actors, tmp_path):
 
 def test_an_unknown_actor_is_refused(tmp_path):
     with pytest.raises(DataError, match="cannot be exported"):
-        export_policy(object(), Shaping(), actions_of("iql"), tmp_path)
+        export_policy(object(), Normalization(), actions_of("iql"), tmp_path)
 
 
 def test_a_file_that_names_other_kinds_or_sizes_is_refused(actors, tmp_path):

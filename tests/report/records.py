@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from arb.lab.runfolder import Curve
+from arb.lab.folder import Curve
 from arb.report.records import Record, Runs, group_runs
 from tests.report.folders import config_of
 

@@ -33,7 +33,7 @@ from tools.results.findings import (
 from tools.results.foresight import foresight, picture
 
 from arb.errors import DataError
-from arb.lab.algorithms import agent_label
+from arb.lab.agents import agent_label
 from arb.lab.strategies import strategy_label
 from arb.progress import count
 from arb.report.page import summarise, write_files

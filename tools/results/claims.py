@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from arb.data.tasks import family_of
-from arb.lab.algorithms import agent_label, tuned
+from arb.lab.agents import agent_label
 from arb.lab.strategies import strategy_label
 from arb.replay.arb import EFFECTIVE
 from arb.report import stats
@@ -70,7 +69,7 @@ def _against(
 
 def by_default(run: Record) -> bool:
     """Whether a run has one update per step and, of ARB, the settings of this library; of fixed λ, the paper's."""
-    heat = {"replay.temperature": tuned(run.agent, family_of(run.task)).arb_temperature}
+    heat = {"replay.temperature": _ARB_TEMPERATURE.get(run.agent, 0.5)}
     wanted = {
         "replay.level": "trajectory",
         "replay.likelihood": "standard",
@@ -147,6 +146,8 @@ def _poor_before_good(everything: Sequence[Results]) -> Found:
 
 
 _area = MEASURES[PRIMARY].of
+_ARB_TEMPERATURE = {"calql": 5.0, "sac": 5.0}
+"""λ with which the archived runs of fixed λ were made, 0.5 for all other agents."""
 PUBLISHED = ("iql", "calql", "pex", "famo2o")
 POINTS = "area under the online curve, points"
 BOUNDS = "area with the higher bound minus area with the lower, points"

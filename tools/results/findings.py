@@ -8,7 +8,7 @@ import numpy as np
 from tools.results.claims import by_default
 
 from arb.data.tasks import family_of
-from arb.lab.algorithms import agent_label
+from arb.lab.agents import agent_label
 from arb.lab.strategies import OURS, STRATEGIES, strategy_label
 from arb.progress import count, counts
 from arb.report import stats

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from tools.results.findings import Campaign, distinct, plain, quality_of
 
-from arb.lab.algorithms import agent_label
+from arb.lab.agents import agent_label
 from arb.report import stats
 from arb.report.plots import PALE, TITLE, tidy
 from arb.report.records import Floats, Record

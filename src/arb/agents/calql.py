@@ -25,7 +25,7 @@ from arb.policies.networks import Ensemble
 # Configuration -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class CalQLConfig:
-    """The defaults are the locomotion values of the paper and its release; `arb.lab.algorithms` holds AntMaze's."""
+    """The defaults are the locomotion values of the paper and its release; `arb.lab.agents` holds AntMaze's."""
 
     actor_hidden_dims: tuple[int, ...] = (256, 256, 256)
     """Units of each hidden layer of the policy."""

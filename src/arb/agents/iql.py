@@ -22,7 +22,7 @@ from arb.policies.networks import MLP, Ensemble
 # Configuration -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class IQLConfig:
-    """The defaults are the paper's locomotion values; `arb.lab.algorithms` holds AntMaze's."""
+    """The defaults are the paper's locomotion values; `arb.lab.agents` holds AntMaze's."""
 
     hidden_dims: tuple[int, ...] = (256, 256)
     """Units of each hidden layer, in every network."""

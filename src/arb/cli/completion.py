@@ -28,7 +28,7 @@ def tree() -> argparse.ArgumentParser:
     """All commands in one parser, with words for the options that take names; others may be given as well."""
     from arb.cli import COMMANDS, parser_of
     from arb.data import TASKS, bundled_names
-    from arb.lab.algorithms import AGENTS
+    from arb.lab.agents import AGENTS
     from arb.lab.config import PRESETS
     from arb.lab.strategies import STRATEGIES
     from arb.paper.experiments import DATA, EXPERIMENTS, SEEDS

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from arb.data.tasks import FIRST
 from arb.errors import DataError
-from arb.files import check_folder
-from arb.lab.runfolder import RunFolder
-from arb.lab.stopping import Interrupted, stoppable
+from arb.lab.folder import RunFolder
+from arb.lab.machine import Interrupted, stoppable
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
     from arb.lab.config import Config
-    from arb.lab.setup import Problem
+    from arb.lab.setup import Setup
 
 EXAMPLES = """
 examples:
@@ -39,7 +38,7 @@ def add_subject(parser: argparse.ArgumentParser, lists: tuple[str, ...] = (), **
         lists: those that may be lists.
         defaults: those that differ from a run's.
     """
-    from arb.lab.algorithms import AGENTS, DEFAULT_AGENT
+    from arb.lab.agents import AGENTS, DEFAULT_AGENT
     from arb.lab.config import PRESETS
     from arb.lab.strategies import DEFAULT, STRATEGIES
 
@@ -105,11 +104,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None:
     from arb.lab.config import configure
-    from arb.lab.folder import default_folder, finished, refuse_other_config
-    from arb.lab.loggers import with_loggers
-    from arb.lab.run import run
-    from arb.lab.setup import Problem
+    from arb.lab.folder import default_folder
+    from arb.lab.metrics import with_loggers
+    from arb.lab.setup import Setup
+    from arb.lab.training import run
     from arb.progress import described, live_view
+    from arb.report.plots import plot_run
 
     config = configure(
         task=f"{options.task}?{options.columns}" if options.columns else options.task,
@@ -126,32 +126,35 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
     folder = options.out or default_folder(config, options.preset)
     if options.source and not options.source.is_dir():
         raise DataError(f"--from {options.source}: there is no such folder")
-    check_folder(folder)
-    refuse_other_config(folder, config)
-    if finished(folder, config):
+    place = RunFolder(folder)
+    place.check_config(config)
+    if place.finished(config):
         result = run(config, folder)
         print("This run is already finished:")
     else:
-        problem = Problem.of(config, audited=True)
-        _announce(config, problem, folder)
+        setup = Setup.of(config, audited=True)
+        _announce(config, setup, folder)
         if asked_to_stop():
             raise Interrupted("stopped before the first update; run the same command to start")
         with live_view() as tell, with_loggers(tell, folder, options.tensorboard, options.wandb) as tell_all:
-            result = run(config, folder, tell=tell_all, problem=problem, pretraining=options.source, stop=asked_to_stop)
+            result = run(config, folder, tell=tell_all, setup=setup, pretraining=options.source, stop=asked_to_stop)
+        plot_run(folder, place.picture_file)
     print(f"pre-trained {described({'score': result.pretrained})}")
     print(
         f"fine-tuned  {described({'score': result.last})}; best {result.best:.1f}, "
         f"change at the offline-to-online switch {-result.drop:+.1f}"
     )
+    if result.data_mean is not None:
+        print(f"dataset     mean {result.data_mean:.1f}, best {result.data_best:.1f}")
     if result.success is not None:
         print(f"success     {result.success:.0%} of the episodes of the last evaluation")
     print(f"{result.best_policy()} (`arb eval {folder} --policy best` evaluates it again)")
-    print(f"plot        {RunFolder(folder).picture_file}")
+    print(f"plot        {place.picture_file}")
 
 
 def settings_lines(config: Config) -> list[str]:
     """A line for every setting that can be given as NAME=VALUE: its type, its value here, and its meaning."""
-    from arb.lab.settings import settings_table
+    from arb.lab.config import settings_table
 
     options = ("task", "env", "agent", "seed", "replay.strategy")
     rows = [("setting", "type", "value", "meaning")]
@@ -165,19 +168,23 @@ def settings_lines(config: Config) -> list[str]:
     ]
 
 
-def _announce(config: Config, problem: Problem, folder: Path) -> None:
+def _announce(config: Config, setup: Setup, folder: Path) -> None:
     from arb.envs import LIMIT
+    from arb.lab.config import flat
+    from arb.lab.folder import convergence_note
     from arb.lab.strategies import strategy_row
 
-    plan, rows = config.schedule, len(problem.dataset["rewards"])
+    plan, rows = config.schedule, len(setup.dataset)
     print(
-        f"{config.agent} with {config.replay.strategy} on {config.task} ({problem.env}), seed {config.seed}\n"
+        f"{config.agent} with {config.replay.strategy} on {config.task} ({setup.env}), seed {config.seed}\n"
         f"{plan.pretrain:,} updates offline on {rows:,} steps, then {plan.online:,} steps online; results in {folder}",
         flush=True,
     )
     if not strategy_row(config.replay.strategy).keeps_all and getattr(config.replay, "keep", 0) >= rows:
         print(f"{config.replay.strategy} keeps all of these steps, so it filters nothing: choose a smaller replay.keep")
-    for fault in problem.faults:
+    if note := convergence_note(flat(config)):
+        print(note, flush=True)
+    for fault in setup.faults:
         print(f"warning: {fault} (`arb data audit` says more)", flush=True)
-    if problem.unlimited:
-        print(f"{problem.env} has no time limit: episodes end after {LIMIT:,} steps")
+    if setup.unlimited:
+        print(f"{setup.env} has no time limit: episodes end after {LIMIT:,} steps")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arb.cli.run import add_subject, setting
-from arb.errors import DataError
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
-    from arb.lab.grid import Cell
-    from arb.lab.launch import Outcome
+    from arb.lab.sweep import Cell, Outcome
 
 SWEEP = """
 examples:
@@ -62,14 +59,14 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 
 def sweep(options: argparse.Namespace) -> int:
     """Carry out `arb sweep`."""
-    from arb.lab.grid import grid, pieces, seed_range
+    from arb.lab.sweep import grid, seed_range, split_list
 
     cells = grid(
-        pieces(options.task),
-        pieces(options.agent),
-        pieces(options.strategy),
+        split_list(options.task),
+        split_list(options.agent),
+        split_list(options.strategy),
         seed_range(options.seed),
-        {name: pieces(values) for name, values in map(setting, options.settings)},
+        {name: split_list(values) for name, values in map(setting, options.settings)},
         env=options.env,
         preset=options.preset,
     )
@@ -94,12 +91,12 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 
 def compare(options: argparse.Namespace) -> int:
     """Carry out `arb compare`."""
-    from arb.lab.grid import comparison, grid, pieces, seed_range
+    from arb.lab.sweep import comparison, grid, seed_range, split_list
 
     cells = grid(
         [options.task],
         [options.agent],
-        pieces(options.strategy),
+        split_list(options.strategy),
         seed_range(options.seed),
         env=options.env,
         preset=options.preset,
@@ -166,37 +163,17 @@ def _add_working(parser: argparse.ArgumentParser) -> None:
 
 def _carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> Outcome | None:
     """Announce a grid, run it and list what failed; a dry run only announces it."""
-    from arb.lab import plan
-    from arb.lab.grid import counted
-    from arb.lab.jobs import group_of
-    from arb.lab.launch import live_view, sweep
-    from arb.lab.stopping import Interrupted
-    from arb.progress import count
+    from arb.lab.machine import Interrupted
+    from arb.lab.sweep import live_view, plan, sweep
 
-    if (options.workers is not None and options.workers < 1) or options.retry < 0:
-        raise DataError("--workers must be at least 1, --retry at least 0")
-    if options.ray is not None and "=" in options.ray:
-        raise DataError(f"{options.ray!r} is not an address: put --ray behind the settings, or write --ray ADDRESS")
-    if options.ray is not None and importlib.util.find_spec("ray") is None:
-        raise DataError("--ray needs Ray: pip install 'arb-rl[ray]'")
-    cells = plan.placed(out, cells)
-    left = [cell for cell in cells if not plan.done(out, cell)]
-    plan.refuse_hopeless(out, cells)
-    shared = count(len({group_of(cell) for cell in cells}), "pre-training")
-    print(f"{count(len(cells), 'run')} ({len(cells) - len(left)} finished), {shared}, in {out}")
-    print("\n".join(counted(cells)), flush=True)
+    todo = plan(cells, out)
+    print("\n".join(todo.lines(one_by_one=options.dry_run)), flush=True)
     if options.dry_run:
-        for cell in cells:
-            print(f"  {'to do  ' if cell in left else 'done   '} {cell.folder}")
         return None
-    crew = None
-    if options.ray is not None and left:
-        from arb.lab.ray_cluster import RayCluster
-
-        crew = RayCluster(options.ray or None, options.slice)
+    how = {"workers": options.workers, "ray": options.ray, "slice_seconds": options.slice, "retry": options.retry}
     try:
-        with live_view(left, len(cells) - len(left)) as view:
-            outcome = sweep(cells, out, workers=options.workers, crew=crew, retry=options.retry, view=view)
+        with live_view(todo) as view:
+            outcome = sweep(todo, **how, view=view)
     except Interrupted as stopped:
         print(stopped, file=sys.stderr)
         raise SystemExit(130) from None

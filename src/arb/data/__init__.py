@@ -5,14 +5,12 @@ environment, are imported when they are used.
 """
 
 from arb.data.audit import Audit, audit
-from arb.data.columns import fingerprint
 from arb.data.episodes import DataWarning
 from arb.data.fetch import bundled_names
 from arb.data.formats import read_dataset, write_dataset
-from arb.data.load import attributes_of
 from arb.data.tasks import TASKS, Reference, Task, find_task, normalised
 
 __all__ = [
-    "TASKS", "Audit", "DataWarning", "Reference", "Task", "attributes_of", "audit", "bundled_names", "find_task",
-    "fingerprint", "normalised", "read_dataset", "write_dataset",
+    "TASKS", "Audit", "DataWarning", "Reference", "Task", "audit", "bundled_names", "find_task",
+    "normalised", "read_dataset", "write_dataset",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from arb.agents.learn import ROWS_PER_CALL, NotFiniteError, advantages, learn, on_host, scores
 from arb.envs.rollout import Collector
 from arb.lab.config import Schedule
-from arb.lab.machine import Clock
+from arb.lab.machine import Timer
 from arb.replay.buffer import ReplayBuffer
 from arb.replay.dataset import Ints
 from arb.replay.scores import Likelihood
@@ -45,18 +45,18 @@ def pretrain(
     key: jax.Array,
     plan: Schedule,
     done: int = 0,
-    clock: Clock | None = None,
+    timer: Timer | None = None,
     pause: Pause = lambda: None,
 ) -> Iterator[Progress]:
     """Phase 1: updates on batches drawn uniformly from the dataset.
 
-    `pause` is called between pieces of the work and may raise; `clock` counts the time of the parts.
+    `pause` is called between pieces of the work and may raise; `timer` counts the time of the parts.
     """
-    clock = clock or Clock()
+    timer = timer or Timer()
     for start in range(done, plan.pretrain, plan.updates):
         updates = min(plan.updates, plan.pretrain - start)
         where = (start, "of the run (pretrain phase)")
-        with clock.part("pretrain updates"):
+        with timer.part("pretrain updates"):
             agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), where, pause)
         yield Progress(start + updates, agent, metrics, {})
 
@@ -69,32 +69,31 @@ def finetune(
     plan: Schedule,
     likelihood: Likelihood = "standard",
     done: int = 0,
-    clock: Clock | None = None,
+    timer: Timer | None = None,
     pause: Pause = lambda: None,
 ) -> Iterator[Progress]:
     """Phase 2: collect with the current policy, refresh the weights, update; the first draw comes after a refresh.
 
     A strategy with a warm-up collects longer before the first update. `likelihood` is that of `scores`. `pause` is
-    called between pieces of the work and may raise; `clock` counts the time of the parts.
+    called between pieces of the work and may raise; `timer` counts the time of the parts.
     """
-    clock = clock or Clock()
+    timer = timer or Timer()
     warm_up = min(buffer.sampler.warm_up, plan.online // LONGEST_WARM_UP)
     start = done
     while start < plan.online:
         steps = min(max(plan.collect, 0 if start else warm_up), plan.online - start)
-        score = partial(scores, agent, likelihood=likelihood)
-        due = start == 0 or (start + steps) // plan.refresh > start // plan.refresh
-        with clock.part("collecting"):
+        with timer.part("collecting"):
             returns = collector.collect(on_host(agent.actor), buffer, steps, pause)
-        with clock.part("refresh"):
-            if due:
-                buffer.refresh(score, chunk=ROWS_PER_CALL)
+        with timer.part("refresh"):
+            if start == 0 or (start + steps) // plan.refresh > start // plan.refresh:
+                buffer.refresh(partial(scores, agent, likelihood=likelihood), chunk=ROWS_PER_CALL)
             if buffer.sampler.needs_critic:
                 buffer.sampler.update_from_critic(partial(_advantages, agent, buffer), buffer.rng)
         updates = round(plan.updates * min(steps, plan.collect) / plan.collect)
-        done_before = plan.pretrain + start // plan.collect * plan.updates
+        waited = max(min(start, warm_up) - plan.collect, 0)  # a warm-up counts as one block of updates
+        done_before = plan.pretrain + round(plan.updates * (start - waited) / plan.collect)
         where = (done_before, f"of the run (online phase, after {start + steps:,} steps)")
-        with clock.part("online updates"):
+        with timer.part("online updates"):
             agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), where, pause)
         collected = {"collected_return": float(np.mean(returns)) if returns else math.nan}
         start += steps

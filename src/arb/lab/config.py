@@ -1,19 +1,24 @@
-"""Everything that decides a run, as one tree of frozen values; the command line overrides its leaves.
+"""Everything that decides a run, as one tree of frozen dataclasses; the command line overrides single keys.
 
 No JAX is imported until the settings of an agent are asked for.
 """
 
-from collections.abc import Callable, Mapping
+import ast
+import inspect
+import itertools
+import textwrap
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from arb.data import attributes_of
+from arb.data.formats import read_attributes
 from arb.data.tasks import FIRST, family_of, task_of
 from arb.errors import DataError, suggest
-from arb.lab.algorithms import DEFAULT_AGENT, agent_settings, tuned
-from arb.lab.plugins import is_plug_in
-from arb.lab.settings import read_value
-from arb.lab.strategies import DEFAULT, Replay, strategy_row
+from arb.lab.agents import DEFAULT_AGENT, is_plug_in, settings_class, tuned
+from arb.lab.strategies import DEFAULT, strategy_row
+from arb.suite.datasets import locate
 
 
 @dataclass(frozen=True)
@@ -45,20 +50,36 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Preprocessing:
+    """What is done to observations and rewards before an agent sees them; scores are made of raw rewards."""
+
+    normalize_observations: bool = True
+    """Whether observations are (s - mean) / (standard deviation + 0.001) of the dataset."""
+    reward_scale: Literal["none", "return_range"] = "none"
+    """`return_range` multiplies rewards by 1000 / (best - worst return of the dataset), as the official IQL does."""
+    reward_factor: float = 1.0
+    """Rewards are multiplied by this, too."""
+    reward_shift: float = 0.0
+    """Added to every reward after scaling."""
+
+
+@dataclass(frozen=True)
 class Config:
     """A run."""
 
     task: str = FIRST
-    """A D4RL task, a file, or another source that `arb.data.load` knows."""
+    """A D4RL task, a file, or another source that `arb.load_dataset` knows."""
     env: str = ""
     """The environment, as a Gymnasium id; a task, and a file made here, bring their own."""
     agent: str = DEFAULT_AGENT
     """A row of the table of agents, or `my_module:MyAgent`."""
     seed: int = 0
     """Random seed of the run."""
-    replay: Any = field(default_factory=Replay)
+    replay: Any = field(default_factory=lambda: strategy_row("arb").settings("arb", temperature=0.2))
+    """The strategy and its settings."""
     schedule: Schedule = field(default_factory=Schedule)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
     settings: Any = None
     """The agent's own, by default the paper's for the family of the task."""
 
@@ -81,13 +102,14 @@ PRESETS: dict[str, Preset] = {
 
 _AT_LEAST_0, _AT_LEAST_1 = ((lambda v, low=low: v >= low, f"at least {low}") for low in (0, 1))
 _POSITIVE = (lambda v: v > 0, "greater than 0")
-SENSIBLE: dict[str, tuple[Callable[[Any], bool], str]] = {
-    # leaf: what its values must be, in code and in words
+VALIDATORS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    # key: what its values must be, in code and in words
     "seed": _AT_LEAST_0,
     "schedule.pretrain": _AT_LEAST_0,
     **dict.fromkeys(("schedule.online", "schedule.collect", "schedule.refresh", "schedule.batch"), _AT_LEAST_1),
     "schedule.updates": _AT_LEAST_1,
     **dict.fromkeys(("evaluation.every", "evaluation.episodes", "replay.keep"), _AT_LEAST_1),
+    "preprocessing.reward_factor": _POSITIVE,
     "replay.temperature": (lambda v: v == "auto" or v > 0, "greater than 0, or auto"),
     "replay.effective": (lambda v: 0 < v <= 1, "above 0 and at most 1"),
     "replay.clip": (lambda v: v[0] < v[1], "a lower and a higher bound"),
@@ -101,13 +123,11 @@ SENSIBLE: dict[str, tuple[Callable[[Any], bool], str]] = {
         (lambda v: min(v, default=0) >= 1, "the units of each hidden layer, at least 1"),
     ),
 }
-RETIRED = [("replay.budget", None)]
-"""Settings that earlier versions wrote, at the value at which they changed nothing."""
 _ONLINE_ONLY = ("replay.", "schedule.online", "schedule.collect", "schedule.refresh")
 """What pre-training does not depend on."""
 OPTIONS = {"task": "task", "env": "env", "agent": "agent", "replay.strategy": "strategy", "seed": "seed"}
-"""Leaves that are options of every command and arguments of every function, because other settings follow from them."""
-OTHER_WORDS = {"offline": "pretrain", "lambda": "temperature", "gamma": "discount", "batch_size": "batch"}
+"""Keys that are options of every command and arguments of every function, because other settings follow from them."""
+ALIASES = {"offline": "pretrain", "lambda": "temperature", "gamma": "discount", "batch_size": "batch"}
 """What people call some settings elsewhere."""
 
 
@@ -124,61 +144,61 @@ def configure(
     """The paper's configuration of an agent and a strategy for the family of a task, with a preset amount of training.
 
     Args:
-        task: a D4RL task, a file, or another source that `arb.data.load` knows. Its family decides the settings.
+        task: a D4RL task, a file, or another source that `arb.load_dataset` knows. Its family decides the settings.
         env: Gymnasium id, for data that does not say its own.
-        agent: a row of `arb.lab.algorithms`, or `my_module:MyAgent`.
+        agent: a row of `arb.lab.agents`, or `my_module:MyAgent`.
         strategy: a row of `arb.lab.strategies`, or `my_module:MyStrategy`.
         seed: random seed.
         preset: how much training: `smoke`, `demo`, `small` or `paper`.
-        overrides: values by leaf, such as `"schedule.online"` or `"settings.expectile"`.
+        overrides: values by key, such as `"schedule.online"` or `"settings.expectile"`.
     """
     if preset not in PRESETS:
         raise DataError(f"there is no preset {preset!r}{suggest(preset, PRESETS)}; there are {', '.join(PRESETS)}")
     schedule, evaluation, hidden = PRESETS[preset]
+    overrides = overrides or {}
     family = family_of(task, env or _recorded_env(task))
-    row = strategy_row(strategy)
-    paper = {"temperature": tuned(agent, family).arb_temperature} if row.settings is Replay else {}
-    replay = row.settings(**{"strategy": strategy, **paper, **row.defaults})
-    settings: Any = agent_settings(agent, family)
+    row, paper = strategy_row(strategy), tuned(agent, family)
+    replay = row.settings(strategy, **({"temperature": paper.arb_temperature} if strategy == "arb" else {}))
+    settings: Any = settings_class(agent)(**paper.settings)
     if hidden and not is_plug_in(agent):
         settings = replace(settings, **{f.name: hidden for f in fields(settings) if f.name.endswith("hidden_dims")})
-    config = with_leaf(Config(task, env, agent, seed, replay, schedule, evaluation, settings), "seed", seed)
-    for leaf, value in (overrides or {}).items():
-        if leaf in OPTIONS:
-            raise DataError(f"{leaf} has an option of its own: --{OPTIONS[leaf]}")
-        config = with_leaf(config, leaf, value)
-    for leaf, value in row.defaults.items():
-        if getattr(config.replay, leaf) != value:
-            raise DataError(f"with the strategy {strategy} replay.{leaf} is {value}: add --strategy arb to set it")
-    decays = getattr(config.settings, "lr_decay_steps", None) is not None
-    if decays and "settings.lr_decay_steps" not in (overrides or {}):
+    preprocessing = Preprocessing(**{"reward_shift": family.shift, **paper.preprocessing})
+    config = Config(task, env, agent, 0, replay, schedule, evaluation, preprocessing, settings)
+    config = with_key(config, "seed", seed)
+    for key, value in overrides.items():
+        if key in OPTIONS:
+            raise DataError(f"{key} has an option of its own: --{OPTIONS[key]}")
+        group, _, name = key.partition(".")
+        if group == "replay" and row.fixed.get(name, value) != value:
+            raise DataError(f"with the strategy {strategy} {key} is {row.fixed[name]}: add --strategy arb to set it")
+        config = with_key(config, key, value)
+    if getattr(config.settings, "lr_decay_steps", None) is not None and "settings.lr_decay_steps" not in overrides:
         # The rate falls over the whole of pre-training, however long that is.
-        config = with_leaf(config, "settings.lr_decay_steps", config.schedule.pretrain)
+        config = with_key(config, "settings.lr_decay_steps", config.schedule.pretrain)
     return config
 
 
 def _recorded_env(task: str) -> str:
-    """The environment that a file of one's own says it was recorded in; nothing for anything else."""
-    return "" if task_of(task) else str(attributes_of(task).get("env", ""))
+    """The environment in which a file says that it was recorded."""
+    with suppress(DataError):
+        path = "" if task_of(task) else locate(task, make_it=False)
+        if path.partition("?")[0].endswith((".hdf5", ".h5", ".npz")):
+            return str(read_attributes(path).get("env", ""))
+    return ""
 
 
-def with_leaf(config: Config, leaf: str, value: Any) -> Config:
-    """The same configuration with another value at a leaf, e.g. `schedule.online`; text is read as its type."""
-    if leaf == "agent":
-        if value != config.agent:
-            raise DataError("another agent has other settings: make the configuration anew with configure(agent=...)")
+def with_key(config: Config, key: str, value: Any) -> Config:
+    """The same configuration with another value of one setting, e.g. `schedule.online`; text is read as its type."""
+    if key in ("agent", "replay.strategy"):
+        if flat(config)[key] != value:
+            raise DataError(f"another {key} has other settings: make the configuration anew with configure()")
         return config
-    if leaf == "replay.strategy":
-        settings: Any = strategy_row(value).settings
-        if not isinstance(config.replay, settings):
-            return replace(config, replay=settings(strategy=value))
-        return replace(config, replay=replace(config.replay, strategy=value))
-    changed: Config = _with_leaf(config, leaf, value, "", config)
+    changed: Config = _with_key(config, key, value, "", config)
     return changed
 
 
-def _with_leaf(tree: Any, leaf: str, value: Any, path: str, config: Config) -> Any:
-    name, _, rest = leaf.partition(".")
+def _with_key(tree: Any, key: str, value: Any, path: str, config: Config) -> Any:
+    name, _, rest = key.partition(".")
     here = {f.name for f in fields(tree)}
     full = f"{path}.{name}" if path else name
     if name not in here:
@@ -189,36 +209,33 @@ def _with_leaf(tree: Any, leaf: str, value: Any, path: str, config: Config) -> A
             raise DataError(
                 f"{full!r} is a group of settings; name one of {', '.join(f.name for f in fields(current))}"
             )
-        return replace(tree, **{name: _with_leaf(current, rest, value, full, config)})
+        return replace(tree, **{name: _with_key(current, rest, value, full, config)})
     if rest:
         raise DataError(f"{full!r} is a single setting and has no {rest!r}")
     read = read_value(value, get_type_hints(type(tree))[name], full)
-    if full in SENSIBLE and not _is_plugged_in(full, config) and not SENSIBLE[full][0](read):
-        raise DataError(f"{full} must be {SENSIBLE[full][1]}, not {read!r}")
+    owner = {"replay": config.replay.strategy, "settings": config.agent}.get(path, "")
+    if full in VALIDATORS and not is_plug_in(owner) and not VALIDATORS[full][0](read):
+        raise DataError(f"{full} must be {VALIDATORS[full][1]}, not {read!r}")
     return replace(tree, **{name: read})
 
 
 def _hint(name: str, path: str, here: set[str], config: Config) -> str:
     """What may have been meant: the same word with its group, the usual other word for it, or the nearest name."""
-    word = OTHER_WORDS.get(name, name)
+    word = ALIASES.get(name, name)
     if not path:
-        full = [leaf for leaf in flat(config) if leaf.rpartition(".")[2] in (name, word)]
+        full = [key for key in flat(config) if key.rpartition(".")[2] in (name, word)]
         if full:
             return f" (did you mean {' or '.join(full)}?)"
     elif word in here:
         return f" (did you mean '{path}.{word}'?)"
+    if path == "replay" and here == {"strategy"}:
+        return f": the strategy {config.replay.strategy} has no settings"
     return f"{suggest(name, here)}; here are {', '.join(sorted(here))}"
 
 
-def _is_plugged_in(leaf: str, config: Config) -> bool:
-    """Whether a leaf belongs to somebody else's settings, in which a word may mean something else."""
-    group = leaf.partition(".")[0]
-    return is_plug_in({"replay": config.replay.strategy, "settings": config.agent}.get(group, ""))
-
-
-# ---- leaves ----------------------------------------------------------------------------------------------------------
+# ---- keys ------------------------------------------------------------------------------------------------------------
 def flat(config: Config) -> dict[str, Any]:
-    """Every leaf by its dotted name, as JSON can hold it.
+    """Every setting by its dotted name, as JSON can hold it.
 
     >>> flat(Config())["schedule.batch"]
     256
@@ -226,25 +243,112 @@ def flat(config: Config) -> dict[str, Any]:
     return _flat(asdict(config))
 
 
-def from_flat(leaves: Mapping[str, Any]) -> Config:
-    """The configuration whose leaves these are; they come from this program, not from a file."""
-    config = configure(agent=leaves["agent"], strategy=leaves["replay.strategy"])
-    for leaf, value in leaves.items():
-        if (leaf, value) not in RETIRED:
-            config = with_leaf(config, leaf, value)
+def from_flat(keys: Mapping[str, Any]) -> Config:
+    """The configuration with these settings; they come from this program, not from a file."""
+    config = configure(agent=keys["agent"], strategy=keys["replay.strategy"])
+    for key, value in keys.items():
+        config = with_key(config, key, value)
     return config
 
 
-def deciding_leaves(config: Config) -> dict[str, Any]:
-    """The leaves of a configuration that pre-training depends on."""
-    return {leaf: value for leaf, value in flat(config).items() if not leaf.startswith(_ONLINE_ONLY)}
+def pretraining_keys(config: Config) -> dict[str, Any]:
+    """The settings that pre-training depends on."""
+    return {key: value for key, value in flat(config).items() if not key.startswith(_ONLINE_ONLY)}
 
 
 def _flat(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    leaves: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            leaves |= _flat(value, f"{path}{name}.")
+            found |= _flat(value, f"{path}{name}.")
         else:
-            leaves[f"{path}{name}"] = list(value) if isinstance(value, tuple) else value
-    return leaves
+            found[f"{path}{name}"] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+# ---- settings for people ---------------------------------------------------------------------------------------------
+class Setting(NamedTuple):
+    """A setting, for people."""
+
+    name: str
+    type: str
+    default: Any
+    meaning: str
+
+
+def settings_table(config: Any) -> list[Setting]:
+    """Every setting of a configuration, with its type, value and meaning.
+
+    >>> next(row for row in settings_table(Config()) if row.name == "schedule.batch")
+    Setting(name='schedule.batch', type='int', default=256, meaning='Transitions in a batch.')
+    """
+    return list(_settings(config, ""))
+
+
+def _settings(tree: Any, path: str) -> Iterator[Setting]:
+    hints, meanings = get_type_hints(type(tree)), _meanings(type(tree))
+    for f in fields(tree):
+        value = getattr(tree, f.name)
+        if is_dataclass(value):
+            yield from _settings(value, f"{path}{f.name}.")
+        else:
+            meaning = f.metadata.get("meaning") or meanings.get(f.name, "")
+            yield Setting(f"{path}{f.name}", _type_name(hints[f.name]), value, meaning)
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """The docstrings under the fields of a dataclass, from its source."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        with suppress(OSError, TypeError, SyntaxError):  # a class that was made without source
+            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+            statements = body.body if isinstance(body, ast.ClassDef) else []
+            for line, after in itertools.pairwise(statements):
+                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                    said = after.value if isinstance(after, ast.Expr) else None
+                    text = said.value if isinstance(said, ast.Constant) else ""
+                    found[line.target.id] = " ".join(str(text).split())
+    return found
+
+
+def read_value(value: Any, wanted: Any, name: str) -> Any:
+    """A value, or the text of one, as the type a setting has."""
+    if isinstance(value, str) and wanted is not str:
+        with suppress(ValueError, SyntaxError):  # else it is a word, for settings that are one of several words
+            value = ast.literal_eval(value)
+    if isinstance(value, list):
+        value = tuple(value)
+    if _fits(value, wanted):
+        parts = get_args(wanted) or (wanted,)
+        return float(value) if isinstance(value, int) and float in parts and int not in parts else value
+    raise DataError(f"{name} must be {_type_name(wanted)}, not {value!r}")
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    origin, parts = get_origin(wanted), get_args(wanted)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, part) for part in parts)
+    if origin is Literal:
+        return value in parts
+    if origin is tuple:
+        inner = parts[:1] * len(value) if isinstance(value, tuple) and parts[-1] is Ellipsis else parts
+        return isinstance(value, tuple) and len(value) == len(inner) and all(map(_fits, value, inner))
+    if wanted is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if wanted is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return wanted is Any or isinstance(value, wanted)
+
+
+def _type_name(wanted: Any) -> str:
+    if wanted is types.NoneType:
+        return "None"
+    if get_origin(wanted) in (Union, types.UnionType):
+        return " or ".join(map(_type_name, get_args(wanted)))
+    if get_origin(wanted) is Literal:
+        return " or ".join(repr(part) for part in get_args(wanted))
+    if get_origin(wanted) is tuple:
+        kinds = get_args(wanted)
+        number = "a comma after each" if kinds[-1] is Ellipsis else f"{len(kinds)} of them with a comma between"
+        return f"{_type_name(kinds[0])} values, {number}"
+    return str(wanted.__name__) if isinstance(wanted, type) and not get_args(wanted) else str(wanted)

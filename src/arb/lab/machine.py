@@ -1,36 +1,44 @@
-"""Where and how fast a run ran: machine.json, which is beside the results and not part of them.
+"""The machine that a run works on: where and how fast it ran, how much memory there is, and being asked to stop.
 
-Two runs with the same configuration have the same tables on one machine; their machine.json differ.
+machine.json stands beside the results and is no part of them: two runs with the same configuration have the same tables
+on one machine, and their machine.json differ.
 """
 
 import json
 import os
 import platform
+import select
+import signal
 import subprocess
+import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import arb
-from arb.data.contents import free_memory
+from arb.data.formats import free_memory
 from arb.errors import DataError
 from arb.files import write_text
-from arb.lab.runfolder import RunFolder
+from arb.lab.folder import RunFolder
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+PATIENCE = 5.0
+"""Seconds after which a process of its own ends, if it was asked to stop and nobody has looked at the flag."""
 ROOM = 3 * 2**28
 """Bytes that Python, JAX and compiled code take beside the data."""
 
 
-class Clock:
+class Timer:
     """Seconds by part of the work. Parts do not overlap: the time of an inner part is not counted in the outer one.
 
-    >>> clock = Clock()
-    >>> with clock.part("online"), clock.part("refresh"):
+    >>> timer = Timer()
+    >>> with timer.part("online"), timer.part("refresh"):
     ...     pass
-    >>> sorted(clock.seconds)
+    >>> sorted(timer.seconds)
     ['online', 'refresh']
     """
 
@@ -57,19 +65,19 @@ class Clock:
         self._since = now
 
 
-class Logbook:
+class MachineLog:
     """The machine.json of a run; the seconds of all its attempts add up."""
 
     def __init__(self, folder: RunFolder):
         said = folder.machine()
         self.path = folder.machine_file
         parts = said.get("parts") if isinstance(said.get("parts"), dict) else {}
-        self.clock = Clock({str(k): v for k, v in (parts or {}).items() if isinstance(v, float | int)})
+        self.timer = Timer({str(k): v for k, v in (parts or {}).items() if isinstance(v, float | int)})
         self._machine = describe_machine() | {"started": said.get("started") or _now()}
 
     def seconds(self) -> dict[str, float]:
         """By phase, with evaluation and checkpoints apart from both."""
-        parts = self.clock.seconds
+        parts = self.timer.seconds
         online = sum(parts.get(name, 0.0) for name in ("online", "collecting", "refresh", "online updates"))
         pretrain = parts.get("pretrain", 0.0) + parts.get("pretrain updates", 0.0)
         rest = {name: parts.get(name, 0.0) for name in ("evaluation", "checkpoints", "other")}
@@ -77,7 +85,7 @@ class Logbook:
 
     def write(self) -> None:
         """Put down what is known so far."""
-        parts = {name: round(value, 3) for name, value in self.clock.seconds.items()}
+        parts = {name: round(value, 3) for name, value in self.timer.seconds.items()}
         write_text(self.path, json.dumps({**self._machine, "seconds": self.seconds(), "parts": parts}, indent=1))
 
 
@@ -127,7 +135,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
-def refuse_too_little_memory(what: str, size: int) -> None:
+def check_memory(what: str, size: int) -> None:
     """Refuse work whose arrays will not fit into the memory that is free, before they are made.
 
     Args:
@@ -140,3 +148,85 @@ def refuse_too_little_memory(what: str, size: int) -> None:
             f"{what} needs about {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: close other programs, "
             "use fewer workers, or use a smaller dataset or schedule.online"
         )
+
+
+# ---- being asked to stop ---------------------------------------------------------------------------------------------
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """The run was asked to stop, has saved what it did, and will continue from there."""
+
+
+@contextmanager
+def stoppable(say: str = "", own_process: bool = False) -> Iterator[Callable[[], bool]]:
+    """Turns the first SIGINT or SIGTERM into a flag; a second acts as usual.
+
+    An exception raised in the middle of a compiled call or its compilation would be lost there, or worse. Such a call
+    can take minutes, and no Python code runs in the main thread meanwhile. A process that does nothing else may
+    therefore end at once: what it has saved is whole at any moment, and the rest is done again.
+
+    Args:
+        say: what to print at the first signal, in a process of its own.
+        own_process: whether to end the process at a second signal, or `PATIENCE` seconds after a first that nobody saw.
+    """
+    asked, seen = False, threading.Event()
+
+    def ask(number: int, _frame: Any) -> None:
+        nonlocal asked
+        asked = True
+        if not own_process:
+            signal.signal(number, before[signal.Signals(number)])
+
+    def asked_to_stop() -> bool:
+        if asked:
+            seen.set()
+        return asked
+
+    try:
+        before = {number: signal.signal(number, ask) for number in _SIGNALS}
+    except ValueError:  # not in the main thread, which alone may listen to signals
+        yield lambda: False
+        return
+    try:
+        with _watched(seen, say) if own_process else nullcontext():
+            yield asked_to_stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _watched(seen: threading.Event, say: str) -> Iterator[None]:
+    """A thread that hears of signals also while the main thread is in a compiled call."""
+    hear, tell = os.pipe()
+    os.set_blocking(tell, False)
+    before = signal.set_wakeup_fd(tell)
+    watch = threading.Thread(target=_watch, args=(hear, seen, say), daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(tell)  # the thread reads its end
+        watch.join()
+        os.close(hear)
+
+
+def _watch(hear: int, seen: threading.Event, say: str) -> None:
+    """Say that a signal came, and end the process if that does not help."""
+    signals = 0
+    while True:
+        patience = None if signals == 0 or seen.is_set() else PATIENCE
+        if not select.select([hear], [], [], patience)[0]:
+            if seen.is_set():
+                continue
+            break
+        number = os.read(hear, 1)
+        if not number:
+            return
+        signals += number[0] in _SIGNALS
+        if signals == 1 and say:
+            print(f"\n{say}", file=sys.stderr, flush=True)
+        elif signals > 1:
+            break
+    if say:
+        print("\nstopped; run the same command to continue", file=sys.stderr, flush=True)
+    os._exit(130)

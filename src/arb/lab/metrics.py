@@ -1,9 +1,16 @@
-"""Every metric of a run, defined once: columns of metrics.csv and eval.csv, `buffer.stats()`, result.json.
+"""Every metric of a run, defined once: columns of metrics.csv and eval.csv, `buffer.stats()`, result.json; loggers.
 
 docs/reference/metrics.md is made from these tables by `python tools/pages.py`, and the report's page shows `REPLAY`.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from arb.errors import DataError
+from arb.lab.folder import RunFolder
+from arb.progress import Tell
 
 
 class Metric(NamedTuple):
@@ -86,7 +93,8 @@ EVALUATIONS = (
     Metric("return", "undiscounted sum of raw rewards"),
     Metric("score", "100 · (return − low) / (high − low) with the task's reference; the return itself where there is "
            "none"),
-    Metric("success", "1 if the environment reported success, 0 if not; only where it reports success"),
+    Metric("success", "1 if the environment reported success at any step, 0 if not; empty if it reported nothing in "
+           "this evaluation"),
 )  # fmt: skip
 """One row of eval.csv per episode."""
 
@@ -96,10 +104,66 @@ RESULTS = (
     Metric("last", "score of the last online evaluation"),
     Metric("best", "largest score of the evaluations after online updates. It is chosen on the same episodes it is "
            "reported on, so it is too optimistic"),
-    Metric("success", "share of successful episodes in the last evaluation; empty where the environment does not "
-           "report success"),
+    Metric("success", "share of successful episodes in the last evaluation; empty where the environment never reports "
+           "success. Where it does, an evaluation in which it says nothing had none"),
     Metric("best_step", "online step of the best evaluation; 0 if none was better than the pre-trained policy"),
     Metric("drop", "`pretrained` minus the score of the first evaluation after online updates; positive if the "
            "offline-to-online switch cost something"),
+    Metric("data_mean", "mean score of the episodes in the dataset"),
+    Metric("data_best", "best score of an episode in the dataset"),
+    Metric("time_constants", "updates of pre-training · tau · (1 − discount): after 3 the critics have covered 95 % of "
+           "their way"),
 )  # fmt: skip
 """In result.json; a score is the mean over the episodes of one evaluation."""
+
+
+# ---- loggers ---------------------------------------------------------------------------------------------------------
+@contextmanager
+def with_loggers(tell: Tell, folder: Path, tensorboard: bool, wandb_project: str | None) -> Iterator[Tell]:
+    """A `tell` that also informs the loggers asked for."""
+    with ExitStack() as opened:
+        tells = [tell]
+        if tensorboard:
+            tells.append(opened.enter_context(_tensorboard(folder)))
+        if wandb_project:
+            tells.append(opened.enter_context(_wandb(folder, wandb_project)))
+
+        def tell_all(phase: str, step: int, total: int, metrics: dict[str, float]) -> None:
+            for each in tells:
+                each(phase, step, total, metrics)
+
+        yield tell_all
+
+
+@contextmanager
+def _tensorboard(folder: Path) -> Iterator[Tell]:
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        raise DataError("--tensorboard needs tensorboardX: pip install 'arb-rl[tensorboard]'") from None
+    with SummaryWriter(str(RunFolder(folder).tensorboard)) as writer:
+
+        def tell(phase: str, step: int, _total: int, metrics: dict[str, float]) -> None:
+            for name, value in metrics.items():
+                writer.add_scalar(f"{phase}/{name}", value, step)
+
+        yield tell
+
+
+@contextmanager
+def _wandb(folder: Path, project: str) -> Iterator[Tell]:
+    try:
+        import wandb
+    except ImportError:
+        raise DataError("--wandb needs wandb: pip install 'arb-rl[wandb]'") from None
+    logged: Any = wandb.init(project=project, name=folder.name, dir=str(folder.parent), resume="allow", id=folder.name)
+
+    def tell(phase: str, step: int, _total: int, metrics: dict[str, float]) -> None:
+        if not logged.config.keys():
+            logged.config.update(dict(RunFolder(folder).description().config))
+        logged.log({f"{phase}/{name}": value for name, value in metrics.items()} | {f"{phase}/step": step})
+
+    try:
+        yield tell
+    finally:
+        logged.finish()

@@ -1,6 +1,10 @@
-"""What a configuration describes: dataset, environment, shaping, score, and the agents and buffers made for them."""
+"""What a configuration describes: dataset, environment, preprocessing, score, and the agents and buffers made for them.
+
+Preprocessing is fitted to the dataset once and applied to file and environment alike.
+"""
 
 import platform
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -9,32 +13,37 @@ from zlib import crc32
 import gymnasium
 import jax
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from arb.data import Reference, fingerprint, normalised
-from arb.data.audit import joined_episodes, limits_as_terminals, serious
-from arb.data.columns import finish
-from arb.data.load import read_raw, split_columns
-from arb.data.tasks import Family, env_reference, family_of, task_of
+from arb.data.audit import faults
+from arb.data.episodes import DataWarning
+from arb.data.formats import split_columns
+from arb.data.tasks import Family, Reference, env_reference, family_of, normalised, task_of
 from arb.envs import flat_vector, flattened, make
 from arb.envs.rollout import ActionMap
 from arb.errors import DataError
-from arb.lab.algorithms import AGENTS, agent_class, agent_label, agent_row, tuned
-from arb.lab.config import Config, flat
-from arb.lab.preprocessing import Shaped, Shaping, fit
-from arb.lab.runfolder import refuse_module
-from arb.lab.strategies import prepare
+from arb.lab.agents import AGENTS, agent_class, agent_label, agent_row
+from arb.lab.config import Config, Preprocessing, flat
+from arb.lab.strategies import strategy_row
 from arb.replay.buffer import ReplayBuffer
+from arb.replay.dataset import Dataset
 from arb.replay.samplers import Sampler
+from arb.suite.datasets import load_dataset
 from arb.suite.recorder import versions
 
+Floats = NDArray[np.float32]
+EPSILON = 1e-3
+"""Added to standard deviations (CORL), so that a column that never moves stays finite."""
+RETURN_RANGE = 1000.0
+"""Rewards scaled by the range of returns make the returns of the dataset span this much (IQL's convention)."""
 ROUNDING = 1e-3
 """How far beyond its bounds, in half widths, a recorded action may lie for float rounding's sake."""
 _VERSIONS = ("arb-rl", "numpy", "jax", "jaxlib", "optax", "gymnasium", "mujoco")
+_CHUNK = 1 << 16
 
 
 def stream(seed: int, *names: str | int) -> np.random.SeedSequence:
-    """The seeds of a named stream of a run: every source of chance has its own, so more of one disturbs no other.
+    """The seeds of a named stream of a run: every source of randomness has its own, so more of one disturbs no other.
 
     >>> stream(0, "eval", 1000).generate_state(1)[0] == stream(0, "eval", 1000).generate_state(1)[0]
     np.True_
@@ -43,29 +52,121 @@ def stream(seed: int, *names: str | int) -> np.random.SeedSequence:
 
 
 def key_of(seed: int, *names: str | int) -> jax.Array:
-    """The same as a JAX key."""
+    """The JAX key of a named stream of a run."""
     return jax.random.key(int(stream(seed, *names).generate_state(1)[0]))
 
 
+# ---- preprocessing ---------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Problem:
+class Normalization:
+    """Preprocessing as fitted to a dataset. `mean` and `std` are None where observations are left alone."""
+
+    mean: Floats | None = None
+    std: Floats | None = None
+    scale: float = 1.0
+    shift: float = 0.0
+
+    def observations(self, obs: ArrayLike) -> Floats:
+        """One observation, or any stack of them, as float32."""
+        raw = np.asarray(obs, np.float32)
+        if self.mean is None or self.std is None:
+            return raw
+        normalized = np.asarray(raw - self.mean)
+        normalized /= self.std  # in place: a column may be as large as half the memory
+        return normalized
+
+    def rewards(self, rewards: ArrayLike) -> Floats:
+        """One reward, or any stack of them, as float32."""
+        return np.asarray(self.scale * np.asarray(rewards, np.float64) + self.shift, np.float32)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for a checkpoint or a record; exact."""
+        lists = {
+            name: None if part is None else part.tolist() for name, part in (("mean", self.mean), ("std", self.std))
+        }
+        return {**lists, "scale": self.scale, "shift": self.shift}
+
+
+def fit(rule: Preprocessing, observations: NDArray[Any], returns: NDArray[np.float64]) -> Normalization:
+    """Fit preprocessing to the observations and the raw returns of a dataset, once and for all."""
+    mean = std = None
+    if rule.normalize_observations:
+        mean, std = moments(observations)
+        std = std + np.float32(EPSILON)
+    scale = rule.reward_factor * (return_scale(returns) if rule.reward_scale == "return_range" else 1.0)
+    return Normalization(mean, std, scale, rule.reward_shift)
+
+
+def moments(observations: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Mean and (population) standard deviation per column, accumulated in double precision, a block at a time."""
+    blocks = [observations[start : start + _CHUNK] for start in range(0, len(observations), _CHUNK)]
+    mean = sum(block.sum(0, dtype=np.float64) for block in blocks) / len(observations)
+    squares = sum(((block - mean) ** 2).sum(0) for block in blocks)
+    return np.asarray(mean, np.float32), np.asarray(np.sqrt(squares / len(observations)), np.float32)
+
+
+def return_scale(returns: NDArray[np.float64]) -> float:
+    """1000 over the distance from the worst to the best return, of true episodes (CORL's scan drifts across ends)."""
+    span = float(returns.max() - returns.min())
+    if span == 0.0:
+        raise DataError(
+            "rewards cannot be scaled by the range of returns, all episodes of the dataset have the same: add "
+            "preprocessing.reward_scale=none"
+        )
+    return RETURN_RANGE / span
+
+
+class Preprocessed(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose observations and rewards are normalised; `info["raw_reward"]` is what scores are made of."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], normalization: Normalization) -> None:
+        super().__init__(env)
+        self.normalization = normalization
+        space = env.observation_space
+        if isinstance(space, gymnasium.spaces.Box):
+            self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, space.shape, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._check_finite("observation", obs)
+        return self.normalization.observations(obs), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        raw = float(reward)
+        self._check_finite("reward", raw)
+        self._check_finite("observation", obs)
+        seen = float(self.normalization.rewards(raw))
+        return self.normalization.observations(obs), seen, terminated, truncated, {**info, "raw_reward": raw}
+
+    def _check_finite(self, what: str, value: Any) -> None:
+        if not np.isfinite(value).all():
+            name = self.spec.id if self.spec else type(self.unwrapped).__name__
+            raise DataError(f"the environment {name} returned the {what} {value}, which is not finite: fix it there")
+
+
+# ---- the setup of a run ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Setup:
     """A dataset as an agent sees it, and the environment it is evaluated in."""
 
     config: Config
-    dataset: Mapping[str, Any]
+    dataset: Dataset
+    """Observations as vectors, preprocessed; actions and rewards as the agent sees them."""
     raw_rewards: NDArray[np.float32]
-    data_hash: str
+    data: Mapping[str, Any]
+    """`rows`, `episodes`, `mean_return`, `best_return` and `sha256` of the dataset as it was loaded."""
     env: str
     family: Family
     reference: Reference | None
-    shaping: Shaping
+    normalization: Normalization
     actions: ActionMap
     faults: tuple[str, ...] = ()
     """What an audit found that makes the data unsound, where one was asked for."""
 
     @classmethod
     def of(cls, config: Config, source: str | None = None, audited: bool = False) -> Self:
-        """Load the data, find its environment, and fit the shaping.
+        """Load the data, find its environment, and fit the preprocessing.
 
         Args:
             config: the run.
@@ -74,45 +175,66 @@ class Problem:
         """
         if config.env:
             make(config.env).close()  # a mistake in its name should not wait for the data
-        raw_columns, name, attributes = read_raw(source or config.task, split_columns(config.task)[1])
-        data, task = finish(raw_columns, name, attributes), task_of(config.task)
-        faults = [*serious(data, raw_columns)] if audited else []
-        del raw_columns
-        env = config.env or (task.env if task else str(data.attributes.get("env", "")))
-        if not config.env and not task:
-            refuse_module(env, f"{config.task} was recorded in {env}, which", f"add --env {env}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # the audit says more
+            raw = load_dataset(source or config.task, split_columns(config.task)[1])
+        task = task_of(config.task)
+        env = config.env or (task.env if task else str(raw.provenance.get("env", "")))
         if not env:
             raise DataError(f"{config.task} does not name its environment: add --env with a Gymnasium id")
-        family = family_of(config.task, env)
+        if ":" in env and not config.env and not task:
+            module = env.partition(":")[0]
+            raise DataError(
+                f"{config.task} was recorded in {env}, which names the module {module!r}, and a file may not load "
+                f"code: add --env {env}"
+            )
         made = make(env)
         actions = ActionMap(made.action_space)
-        _refuse_other_actions(config, env, "discrete" if actions.discrete else "continuous")
-        refuse_images(env, made.observation_space)
-        columns = vectors(data.columns)
-        refuse_other_observations(columns["observations"], env, flattened(made).observation_space)
+        _check_kind_of_actions(config, env, "discrete" if actions.discrete else "continuous")
+        check_no_images(env, made.observation_space)
+        observations = flat_vector(raw.observations, (len(raw),))
+        check_observations(observations, env, flattened(made).observation_space)
         made.close()
-        rule = tuned(config.agent, family).rule
-        assert rule is not None
-        shaping = fit(rule, columns)
-        dataset = shaping.dataset(columns)
-        dataset["actions"] = agent_actions(np.asarray(dataset["actions"]), env, actions)
-        reference = task.reference if task else env_reference(env)
-        raw = np.asarray(data.columns["rewards"], np.float32)
-        limit = made.spec.max_episode_steps if made.spec and audited else None
-        faults += [limits_as_terminals(data.columns, limit), joined_episodes(data.columns, limit)]
-        told = tuple(filter(None, faults))
-        return cls(config, dataset, raw, fingerprint(data.columns), env, family, reference, shaping, actions, told)
+        normalization = fit(config.preprocessing, observations, raw.episode_returns)
+        final = raw.final_observations
+        seen = Dataset(
+            normalization.observations(observations),
+            agent_actions(np.asarray(raw.actions), env, actions),
+            normalization.rewards(raw.rewards),
+            raw.terminals,
+            raw.lengths,
+            None if final is None else normalization.observations(flat_vector(final, (raw.num_episodes,))),
+        )
+        facts = {
+            "rows": len(raw),
+            "episodes": raw.num_episodes,
+            "mean_return": float(raw.episode_returns.mean()),
+            "best_return": float(raw.episode_returns.max()),
+            "sha256": raw.fingerprint,
+        }
+        return cls(
+            config=config,
+            dataset=seen,
+            raw_rewards=raw.rewards,
+            data=facts,
+            env=env,
+            family=family_of(config.task, env),
+            reference=task.reference if task else env_reference(env),
+            normalization=normalization,
+            actions=actions,
+            faults=tuple(faults(raw, made.spec.max_episode_steps if made.spec else None)) if audited else (),
+        )
 
     def make_env(self) -> gymnasium.Env[Any, Any]:
         """The environment as the agent sees it."""
-        return Shaped(flattened(make(self.env)), self.shaping)
+        return Preprocessed(flattened(make(self.env)), self.normalization)
 
     def scores(self, returns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Normalised scores, or the returns themselves where there is no reference."""
         return normalised(returns, self.reference)
 
     def new_agent(self, key: jax.Array) -> Any:
-        """A fresh agent for this problem."""
+        """A fresh agent for this setup."""
         return agent_class(self.config.agent).create(key, *self.dims, self.settings)
 
     @property
@@ -128,48 +250,61 @@ class Problem:
     @property
     def memory(self) -> int:
         """Bytes of the arrays of a run: the dataset, and a buffer of it and the online steps."""
-        size = sum(np.asarray(column).nbytes for column in self.dataset.values())
-        rows = len(self.dataset["rewards"])
-        return 2 * size + size * self.config.schedule.online // max(rows, 1)
+        columns = (self.dataset.observations, self.dataset.observations, self.dataset.actions, self.dataset.rewards)
+        size = sum(np.asarray(column).nbytes for column in columns)
+        return 2 * size + size * self.config.schedule.online // len(self.dataset)
 
     @property
     def dims(self) -> tuple[int, int]:
         """Sizes of an observation and of an action."""
-        return int(np.prod(self.dataset["observations"].shape[1:])), self.actions.size
+        return int(np.shape(self.dataset.observations)[1]), self.actions.size
 
-    def strategy(self) -> tuple[Mapping[str, Any], Sampler]:
-        """The dataset as the strategy keeps it, and its sampler."""
-        seed = int(stream(self.config.seed, "ratio").generate_state(1)[0])
-        sizes = (*self.dims, self.config.schedule.online)
-        return prepare(self.config.replay, self.dataset, self.raw_rewards, seed, sizes)
+    def strategy(self) -> tuple[Dataset, Sampler]:
+        """The dataset as the strategy keeps it, and its sampler.
+
+        Filters see raw rewards: with AntMaze's shift of -1 per step, the shortest trajectories would look best.
+        """
+        row, (obs_dim, action_dim) = strategy_row(self.config.replay.strategy), self.dims
+        sampler = row.make(
+            self.config.replay,
+            seed=int(stream(self.config.seed, "ratio").generate_state(1)[0]),
+            obs_dim=obs_dim,
+            action_dim=action_dim,
+            online_steps=self.config.schedule.online,
+        )
+        if row.keeps_all:
+            return self.dataset, sampler
+        keep: Any = sampler
+        raw = replace(self.dataset, rewards=self.raw_rewards, extras={"preprocessed": self.dataset.rewards})
+        kept: Dataset = keep.filter(raw)
+        return replace(kept, rewards=kept.extras["preprocessed"], extras={}), sampler
 
     def new_buffer(self, sampler: Sampler, capacity: int, name: str) -> ReplayBuffer:
-        """A buffer with this sampler; Monte-Carlo returns are of shaped rewards, as the critics' values are."""
+        """A buffer with this sampler; Monte-Carlo returns are of the rewards that the critics see."""
         known_failure = self.family.sparse and agent_row(self.config.agent).calibrated
         return ReplayBuffer(
             capacity,
             sampler,
             gamma=self.config.settings.discount,
             seed=stream(self.config.seed, "buffer", name),
-            failure_reward=float(self.shaping.rewards(0.0)) if known_failure else None,
+            failure_reward=float(self.normalization.rewards(0.0)) if known_failure else None,
             autoreset="disabled",  # the collector resets its environment itself
         )
 
-
-def describe_run(problem: Problem) -> dict[str, Any]:
-    """What belongs beside every result: the complete configuration, the data's hash, and all versions."""
-    return {
-        "config": flat(problem.config),
-        "env": problem.env,
-        "data": {"rows": len(problem.dataset["rewards"]), "sha256": problem.data_hash},
-        "reference": list(problem.reference) if problem.reference else None,
-        "shaping": problem.shaping.to_dict(),
-        "versions": {"python": platform.python_version(), **versions(*_VERSIONS)},
-    }
+    def describe(self) -> dict[str, Any]:
+        """What belongs beside every result: the complete configuration, the data's hash, and all versions."""
+        return {
+            "config": flat(self.config),
+            "env": self.env,
+            "data": dict(self.data),
+            "reference": list(self.reference) if self.reference else None,
+            "normalization": self.normalization.to_dict(),
+            "versions": {"python": platform.python_version(), **versions(*_VERSIONS)},
+        }
 
 
 # ---- does the data fit the environment? ------------------------------------------------------------------------------
-def refuse_other_observations(recorded: Any, env: str, space: gymnasium.Space[Any]) -> None:
+def check_observations(recorded: Any, env: str, space: gymnasium.Space[Any]) -> None:
     """Refuse observations that the environment does not give, or that no agent here can read."""
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
         raise DataError(
@@ -183,7 +318,7 @@ def refuse_other_observations(recorded: Any, env: str, space: gymnasium.Space[An
         )
 
 
-def refuse_images(env: str, space: gymnasium.Space[Any]) -> None:
+def check_no_images(env: str, space: gymnasium.Space[Any]) -> None:
     """Refuse image observations: the networks here have no encoder for them."""
     shape = space.shape or ()
     if len(shape) > 2 or (len(shape) == 2 and space.dtype == np.uint8):
@@ -193,17 +328,15 @@ def refuse_images(env: str, space: gymnasium.Space[Any]) -> None:
         )
 
 
-def vectors(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a dataset with observations in parts joined to vectors, as the environment's are."""
-    rows = (len(columns["rewards"]),)
-    parts = [name for name in ("observations", "next_observations") if isinstance(columns.get(name), Mapping)]
-    return {**columns, **{name: flat_vector(columns[name], rows) for name in parts}}
-
-
 def agent_actions(recorded: NDArray[Any], env: str, actions: ActionMap) -> NDArray[Any]:
     """Recorded actions as the agents see them."""
     if actions.discrete:
-        return _numbers(recorded, env, actions)
+        numbers, first, last = recorded.reshape(len(recorded), -1), actions.start, actions.start + actions.size - 1
+        if numbers.shape[1] != 1 or not np.isin(numbers, np.arange(first, last + 1)).all():
+            raise DataError(
+                f"{env} has {actions.size} discrete actions: the data must hold one number from {first} to {last}"
+            )
+        return actions.to_agent(numbers[:, 0].astype(np.int64))
     if recorded.shape[1:] != (actions.size,):
         raise DataError(f"the data has actions of shape {recorded.shape[1:]}, {env} takes ({actions.size},)")
     scaled = actions.to_agent(recorded)
@@ -217,16 +350,7 @@ def agent_actions(recorded: NDArray[Any], env: str, actions: ActionMap) -> NDArr
     return scaled
 
 
-def _numbers(recorded: NDArray[Any], env: str, actions: ActionMap) -> NDArray[Any]:
-    numbers, first, last = recorded.reshape(len(recorded), -1), actions.start, actions.start + actions.size - 1
-    if numbers.shape[1] != 1 or not np.isin(numbers, np.arange(first, last + 1)).all():
-        raise DataError(
-            f"{env} has {actions.size} discrete actions: the data must hold one number from {first} to {last}"
-        )
-    return actions.to_agent(numbers[:, 0].astype(np.int64))
-
-
-def _refuse_other_actions(config: Config, env: str, kind: str) -> None:
+def _check_kind_of_actions(config: Config, env: str, kind: str) -> None:
     if not agent_row(config.agent).discrete:
         if kind == "discrete":
             can = [name for name, row in AGENTS.items() if row.discrete]

@@ -1,8 +1,7 @@
-"""One row per replay strategy: a filter over the dataset, a sampler, and what people are told about it.
+"""One row per replay strategy: its name, its purpose, and the sampler whose constructor has its settings.
 
 NumPy alone; what needs more is imported when its sampler is made. A strategy of this package is a sampler and one row
-here. A strategy of somebody else is `my_module:MySampler`, a subclass of `arb.Sampler`: the arguments of its
-constructor are its settings.
+here. A strategy of somebody else is `my_module:MySampler`, a subclass of `arb.Sampler`.
 """
 
 import inspect
@@ -13,39 +12,14 @@ from functools import cache
 from typing import Any, get_type_hints
 
 from arb.errors import DataError, suggest
-from arb.lab.plugins import is_plug_in, label_of, plug_in
-from arb.replay.arb import ARB, EFFECTIVE, Level, Temperature
+from arb.lab.agents import is_plug_in, plug_in, plug_in_label
+from arb.replay.arb import ARB
 from arb.replay.dataset import keep_best
 from arb.replay.samplers import Annealed, Mixed, Recent, Sampler, Uniform
 from arb.replay.scores import Likelihood
 
-OTHER_COLOURS = ("#7a5195", "#8c6d31", "#4d4d4d")
-
-
-@dataclass(frozen=True)
-class Replay:
-    """Which strategy, and its settings; each reads its own."""
-
-    strategy: str = "arb"
-    """A row of the table of strategies, or `my_module:MyStrategy`."""
-    temperature: Temperature = 0.5
-    """ARB: λ, or "auto" to hold the effective sample size."""
-    effective: float = EFFECTIVE
-    """ARB with temperature "auto": effective sample size to hold, as a share of the rows."""
-    clip: tuple[float, float] = (-12.0, 7.0)
-    """ARB: bounds of the score."""
-    level: Level = "trajectory"
-    """ARB: weigh trajectories or transitions."""
-    likelihood: Likelihood = "standard"
-    """ARB: how the policy's likelihood is read."""
-    offline_share: float = 0.5
-    """Parallel: share of each batch from the dataset."""
-    keep: int = 50_000
-    """Top-N: transitions to keep, in whole trajectories."""
-
-
-def _all(_: Any) -> Callable[[Any], Any]:
-    return lambda dataset: dict(dataset)
+_GIVEN = ("seed", "obs_dim", "action_dim", "online_steps")
+"""Arguments of a constructor that are not settings: a run knows them."""
 
 
 @dataclass(frozen=True)
@@ -55,131 +29,111 @@ class Strategy:
     label: str
     purpose: str
     """One line for help texts."""
-    sampler: Callable[[Any, int, int, int, int], Sampler]
-    """From settings, a seed, the sizes of observations and actions, and the online steps of the run."""
-    filter: Callable[[Any], Callable[[Any], Any]] = _all
-    """From settings; a filter sees raw rewards."""
-    reads: tuple[str, ...] = ()
-    """The settings that change what it does."""
+    sampler: Callable[..., Sampler]
+    """Makes the sampler. Its arguments are the settings, but for those that a run fills in: `seed`, `obs_dim`,
+    `action_dim` and `online_steps`."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that make it what it is."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that it starts from instead of the paper's."""
-    colour: str = ""
-    """In figures and on the page (Okabe and Ito, Color Universal Design, 2008)."""
-    figures: tuple[str, ...] = ()
-    """What its sampler reports beside `arb.lab.metrics.LOGGED`."""
-    whole_length: bool = False
-    """Whether what it does early depends on the number of online steps, so that a longer run is another run."""
-    settings: type = field(default=Replay)
-    """Its settings as a frozen dataclass with `strategy` among them."""
+    """Settings that start from other values than the constructor has."""
 
     @property
     def keeps_all(self) -> bool:
-        """Whether it keeps the whole dataset, as all do that have no filter."""
-        return self.filter is _all
+        """Whether it uses the whole dataset."""
+        return not hasattr(self.sampler, "filter")
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """What its sampler reports beside what all report."""
+        return tuple(getattr(self.sampler, "metric_names", ()))
+
+    @property
+    def whole_length(self) -> bool:
+        """Whether what it does early depends on the number of online steps, so that a longer run is another run."""
+        arguments = inspect.signature(self.sampler).parameters
+        return "online_steps" in arguments or "warm_up" in arguments or getattr(self.sampler, "warm_up", 0) > 0
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The settings that can be chosen."""
+        return tuple(f.name for f in fields(_settings_class(self.sampler)) if f.name not in ("strategy", *self.fixed))
+
+    def settings(self, strategy: str, **values: Any) -> Any:
+        """Its settings as a frozen dataclass with `strategy` among them."""
+        return _settings_class(self.sampler)(**{"strategy": strategy, **self.defaults, **values, **self.fixed})
+
+    def make(self, replay: Any, **given: int) -> Sampler:
+        """The sampler with these settings, for a run with this `seed`, `obs_dim`, `action_dim` and `online_steps`."""
+        arguments = asdict(replay) | given
+        return self.sampler(**{name: arguments[name] for name in inspect.signature(self.sampler).parameters})
 
 
-# ---- rows from constructors ------------------------------------------------------------------------------------------
-_GIVEN = ("seed", "obs_dim", "action_dim", "online_steps")
-"""Arguments of a constructor that are not settings: a run knows them."""
-
-
-def _row(name: str, kind: type[Sampler], label: str, purpose: str, colour: str = "") -> Strategy:
-    """The row of a sampler whose settings are the arguments of its constructor."""
-    settings = _settings_of(kind, name)
-    own = tuple(f.name for f in fields(settings) if f.name != "strategy")
-
-    def sampler(replay: Any, *given: int) -> Sampler:
-        arguments = {k: v for k, v in asdict(replay).items() if k in own}
-        wanted = inspect.signature(kind).parameters
-        return kind(**arguments, **{k: v for k, v in zip(_GIVEN, given, strict=True) if k in wanted})
-
-    keep, figures = getattr(kind, "filter", None), tuple(getattr(kind, "metric_names", ()))
-    chosen = (lambda _: keep) if keep else _all
-    whole_length = "online_steps" in inspect.signature(kind).parameters or "warm_up" in own or kind.warm_up > 0
-    return Strategy(
-        label,
-        purpose,
-        sampler,
-        chosen,
-        own,
-        colour=colour,
-        figures=figures,
-        whole_length=whole_length,
-        settings=settings,
-    )
-
-
-def _settings_of(kind: Any, name: str) -> type:
-    """A dataclass of the arguments of a constructor."""
-    hints = get_type_hints(kind.__init__)
-    found: list[Any] = [("strategy", str, field(default=name))]
-    for argument in inspect.signature(kind).parameters.values():
-        if argument.name in _GIVEN or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+@cache
+def _settings_class(sampler: Any) -> type:
+    """A dataclass of the arguments of a constructor; strategies that score rows also choose the likelihood."""
+    hints = get_type_hints(sampler if inspect.isfunction(sampler) else sampler.__init__)
+    found: list[Any] = [("strategy", str, field(metadata={"meaning": "A replay strategy, or my_module:MyStrategy."}))]
+    for argument in inspect.signature(sampler).parameters.values():
+        if argument.name in _GIVEN:
             continue
         if argument.default is argument.empty or isinstance(argument.default, list | dict | set):
-            raise DataError(f"{name}: the argument {argument.name!r} of its constructor needs a constant default")
-        hint, said = hints.get(argument.name, type(argument.default)), {"meaning": _meaning(kind, argument.name)}
+            raise DataError(
+                f"{sampler.__name__}: the argument {argument.name!r} of its constructor needs a constant default"
+            )
+        hint = hints.get(argument.name, type(argument.default))
+        said = {"meaning": _meaning(sampler, argument.name)}
         found.append((argument.name, hint, field(default=argument.default, metadata=said)))
-    return make_dataclass(f"{kind.__name__}Settings", found, frozen=True)
+    if getattr(sampler, "needs_scores", False):
+        said = {"meaning": "How the policy's likelihood is read."}
+        found.append(("likelihood", Likelihood, field(default="standard", metadata=said)))
+    return make_dataclass(f"{sampler.__name__}Settings", found, frozen=True)
 
 
 def _meaning(kind: Any, argument: str) -> str:
     """What the docstrings of a class say of an argument of its constructor, under `Args:`."""
-    text = f"{inspect.getdoc(kind) or ''}\n{inspect.getdoc(kind.__init__) or ''}"
-    found = re.search(rf"^ +{argument}(?: \(.*?\))?: (.*)$", text, re.MULTILINE)
-    return found.group(1).strip() if found else ""
+    for base in kind.__mro__ if isinstance(kind, type) else (kind,):
+        text = f"{inspect.getdoc(base) or ''}\n{inspect.getdoc(base.__init__) or ''}"
+        found = re.search(rf"^ +{argument}(?: \(.*?\))?: (.*(?:\n {{8,}}.*)*)$", text, re.MULTILINE)
+        if found:
+            return " ".join(found.group(1).split())
+    return ""
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
-def _on_policy(r: Replay, *_: int) -> Sampler:
-    return ARB(r.temperature, effective=r.effective, clip=r.clip, level=r.level)
+class TopN(Uniform):
+    """Uniform over online data and the best offline trajectories.
+
+    Args:
+        keep: transitions of the dataset to keep, in whole trajectories.
+    """
+
+    def __init__(self, keep: int = 50_000):
+        self.keep = keep
+
+    def filter(self, dataset: Any) -> Any:
+        """The trajectories with the highest returns of raw rewards."""
+        return keep_best(self.keep)(dataset)
 
 
-def _density_ratio(_: Replay, seed: int, obs_dim: int, action_dim: int, *__: int) -> Sampler:
+def _berb(seed: int, obs_dim: int, action_dim: int) -> Sampler:
     import jax
 
-    sampler, ratio = (plug_in(f"arb.agents.density:{name}") for name in ("DensityRatio", "Ratio"))
-    made: Sampler = sampler(ratio.create(jax.random.key(seed), obs_dim, action_dim))
-    return made
+    from arb.agents.density import DensityRatio, Ratio
 
+    return DensityRatio(Ratio.create(jax.random.key(seed), obs_dim, action_dim))
 
-_ON_POLICY = ("temperature", "effective", "clip", "level", "likelihood")
 
 STRATEGIES: Mapping[str, Strategy] = {
-    "naive": Strategy("Naive", "uniform over all data", lambda *_: Uniform(), colour="#e69f00"),
-    "parallel": Strategy(
-        "Parallel",
-        "half of each batch offline, half online",
-        lambda r, *_: Mixed(r.offline_share),
-        reads=("offline_share",),
-        colour="#009e73",
-    ),
-    "top_n": Strategy(
-        "Top-N",
-        "uniform over online data and the best offline trajectories",
-        lambda *_: Uniform(),
-        filter=lambda r: lambda dataset: keep_best(r.keep)(dataset).to_dict(),
-        reads=("keep",),
-        colour="#cc79a7",
-    ),
-    "berb": Strategy("BERB", "by a learned ratio of online to offline density", _density_ratio, colour="#d55e00"),
+    "naive": Strategy("Naive", "uniform over all data", Uniform),
+    "parallel": Strategy("Parallel", "half of each batch offline, half online", Mixed),
+    "top_n": Strategy("Top-N", "uniform over online data and the best offline trajectories", TopN),
+    "berb": Strategy("BERB", "by a learned ratio of online to offline density", _berb),
     "arb": Strategy(
-        "ARB",
-        "by the likelihood of each trajectory under the current policy",
-        _on_policy,
-        reads=_ON_POLICY,
-        colour="#0072b2",
+        "ARB", "by the likelihood of each trajectory under the current policy", ARB, defaults={"temperature": 0.5}
     ),
-    "arb_auto": Strategy(
-        "ARB auto",
-        "the same, with an automatic temperature",
-        _on_policy,
-        reads=_ON_POLICY,
-        defaults={"temperature": "auto"},
-        colour="#56b4e9",
-    ),
-    "annealed": _row("annealed", Annealed, "Annealed", "an offline share that falls to zero", "#999933"),
-    "recent": _row("recent", Recent, "Recent", "newer rows more often", "#aa4499"),
+    "arb_auto": Strategy("ARB auto", "the same, with an automatic temperature", ARB, {"temperature": "auto"}),
+    "annealed": Strategy("Annealed", "an offline share that falls to zero", Annealed),
+    "recent": Strategy("Recent", "newer rows more often", Recent),
 }
 DEFAULT = "arb_auto"
 """The strategy of a run that names none."""
@@ -194,7 +148,10 @@ COMPARED = (*PAPER, DEFAULT)
 def strategy_row(name: str) -> Strategy:
     """The row of a strategy, or one for a plug-in."""
     if is_plug_in(name):
-        return _plugged_in(name)
+        kind = plug_in(name)
+        if not (isinstance(kind, type) and issubclass(kind, Sampler)):
+            raise DataError(f"{name} is not a strategy: it must be a subclass of arb.Sampler; see docs/extending.md")
+        return Strategy(plug_in_label(name), (inspect.getdoc(kind) or name).partition("\n")[0], kind)
     if name not in STRATEGIES:
         raise DataError(f"there is no strategy {name!r}{suggest(name, STRATEGIES)}; there are {', '.join(STRATEGIES)}")
     return STRATEGIES[name]
@@ -202,32 +159,4 @@ def strategy_row(name: str) -> Strategy:
 
 def strategy_label(name: str) -> str:
     """A strategy's name as the paper spells it; a name that nobody knows is shown as it is."""
-    return STRATEGIES[name].label if name in STRATEGIES else label_of(name)
-
-
-def strategy_colour(name: str) -> str:
-    """A strategy's colour; what is in no table gets one that depends on its name alone."""
-    return STRATEGIES[name].colour if name in STRATEGIES else OTHER_COLOURS[sum(name.encode()) % len(OTHER_COLOURS)]
-
-
-def prepare(
-    replay: Any, dataset: Mapping[str, Any], raw_rewards: Any, seed: int, sizes: tuple[int, int, int]
-) -> tuple[dict[str, Any], Sampler]:
-    """The dataset as this strategy keeps it, and its sampler.
-
-    `sizes` are those of observations and actions, and the number of online steps. Filters see the raw rewards: with
-    AntMaze's shift of -1 per step, the shortest trajectories would look best.
-    """
-    strategy = strategy_row(replay.strategy)
-    kept = strategy.filter(replay)({**dataset, "rewards": raw_rewards, "shaped_rewards": dataset["rewards"]})
-    kept["rewards"] = kept.pop("shaped_rewards")
-    return kept, strategy.sampler(replay, seed, *sizes)
-
-
-@cache
-def _plugged_in(name: str) -> Strategy:
-    kind = plug_in(name)
-    if not (isinstance(kind, type) and issubclass(kind, Sampler)):
-        raise DataError(f"{name} is not a strategy: it must be a subclass of arb.Sampler; see docs/extending.md")
-    purpose = (inspect.getdoc(kind) or name).partition("\n")[0]
-    return _row(name, kind, label_of(name), purpose, strategy_colour(name))
+    return STRATEGIES[name].label if name in STRATEGIES else plug_in_label(name)

@@ -1,14 +1,16 @@
-"""Both phases of a run, from wherever its folder stands: record, evaluate, save, and continue after an interruption.
+"""A run is a folder: both phases from wherever it stands, from a configuration to a fine-tuned policy and its tables.
 
-A checkpoint holds everything that decides what comes next, and the tables are cut back to where they were when it was
+A checkpoint holds everything that decides what comes next, and the tables are truncated to where they were when it was
 written. So an interrupted run ends in the same bytes as if nothing had happened.
 """
 
+import hashlib
 import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,24 +22,150 @@ from arb.agents.learn import load as load_agent
 from arb.agents.learn import save as save_agent
 from arb.envs.rollout import Collector, play
 from arb.errors import DataError
-from arb.files import GrowingTable, read_json
+from arb.files import GrowingTable, locked, read_json
+from arb.lab.agents import agent_class, is_plug_in
 from arb.lab.algorithm import Progress, finetune, pretrain
-from arb.lab.algorithms import agent_class
-from arb.lab.checkpoint import AGENT, BUFFER, STATE, Pretrained, checkpoints, write_checkpoint
-from arb.lab.config import Config
-from arb.lab.machine import Logbook
+from arb.lab.config import Config, pretraining_keys
+from arb.lab.folder import AGENT, BUFFER, SHARED, STATE, Result, RunFolder, is_intact, write_folder
+from arb.lab.machine import Interrupted, MachineLog, check_memory, stoppable
 from arb.lab.metrics import LOGGED
-from arb.lab.plugins import is_plug_in
-from arb.lab.runfolder import RunFolder
-from arb.lab.setup import Problem, key_of, stream
-from arb.lab.stopping import Interrupted
+from arb.lab.setup import Setup, key_of, stream
 from arb.lab.strategies import strategy_row
 from arb.policies.export import Which, export_policy
 from arb.progress import Tell
 from arb.replay.buffer import ReplayBuffer
 from arb.replay.samplers import Uniform
 
+SLOW = 4.0
+"""Seconds after which a request to stop does not wait for the end of a chunk, and every chunk is saved."""
 
+
+def run(
+    config: Config,
+    folder: str | Path,
+    *,
+    tell: Tell | None = None,
+    save_every: float = 120.0,
+    cache: Path | None = None,
+    setup: Setup | None = None,
+    pretraining: Path | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Result:
+    """Pre-train offline, fine-tune online, and leave everything in a folder; a finished run is returned at once.
+
+    >>> from arb.lab.config import configure
+    >>> config = configure(task="bundled:hopper-tiny", strategy="arb", preset="smoke")
+    >>> run(config, "runs/first").last      # doctest: +SKIP
+
+    Args:
+        config: what to run.
+        folder: where; an interrupted run that is there continues.
+        tell: called after every chunk of work.
+        save_every: seconds between checkpoints.
+        cache: where pre-trainings are shared; beside the folder if not given.
+        setup: what the configuration describes, if the caller has it already.
+        pretraining: another run's folder whose pre-training to take over; it must be the one this run would do.
+        stop: asked after every chunk whether to save and stop; by default whether SIGINT or SIGTERM came.
+    """
+    place = RunFolder(folder)
+    if place.finished(config):
+        return place.result()
+    with locked(place.lock, f"another process is working on the run in {place.path}: wait for it to end"):
+        shared = cache or (pretraining or place.path).parent / SHARED
+        return run_locked(config, place, shared, tell, save_every, setup or Setup.of(config), pretraining, stop)
+
+
+def run_locked(
+    config: Config,
+    place: RunFolder,
+    cache: Path,
+    tell: Tell | None,
+    save_every: float,
+    setup: Setup,
+    pretraining: Path | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Result:
+    """The same, for a caller that holds the lock of a folder whose run is not finished."""
+    place.clean()
+    check_memory(f"a run on {config.task}", setup.memory)
+    place.write_config(config, setup.describe())
+    place.done_mark.unlink(missing_ok=True)  # of a shorter run that is continued
+    shared = Pretrained(cache, setup)
+    if pretraining is not None and not shared.done:
+        raise DataError(
+            f"{pretraining} has no pre-training that this run could take over: it was done under other settings"
+        )
+    training = Training(config, place, setup, tell or (lambda *_: None), save_every, shared)
+    with stoppable() if stop is None else nullcontext(stop) as asked_to_stop:
+        training.go(asked_to_stop)
+    found = place.result()
+    place.write_result(found)
+    return found
+
+
+# ---- pre-trainings ---------------------------------------------------------------------------------------------------
+class Pretrained:
+    """The place of a pre-trained agent, named by everything that decides it: the strategy does not.
+
+    So all strategies start from the same bytes.
+    """
+
+    def __init__(self, cache: Path, setup: Setup):
+        described = setup.describe()
+        keys = pretraining_keys(setup.config)
+        del keys["task"]  # a name; the hash of the data says which it is
+        decides = [keys, described["data"], described["env"], described["normalization"], described["versions"]]
+        name = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:24]
+        self.folder, self._setup = cache / name, setup
+
+    @property
+    def done(self) -> bool:
+        """Whether it was done before, and its files are as they were written; a damaged one is done again."""
+        return is_intact(self.folder)
+
+    def find(self, tables: dict[str, GrowingTable], columns: Sequence[str], log: MachineLog) -> Any | None:
+        """The agent, with its tables copied, if it has been pre-trained before.
+
+        Args:
+            tables: of the run, to be filled.
+            columns: what this run has in its metrics, perhaps more than whoever pre-trained.
+            log: of the run; the seconds of pre-training are counted in it.
+        """
+        if not self.done:
+            return None
+        agent = load_agent(self.folder / AGENT, agent_class(self._setup.config.agent), self._setup.settings)
+        for name, table in tables.items():
+            rows = [row for _, row in GrowingTable(self.folder / f"{name}.csv").rows()]
+            more = {column: "nan" for column in columns if name == "metrics" and column not in (rows or [{}])[0]}
+            if rows:  # no updates, no metrics
+                table.add(*({**row, **more} for row in rows))
+        log.timer.seconds |= RunFolder(self.folder).machine().get("parts") or {}
+        return agent
+
+    def keep(self, agent: Any, tables: dict[str, GrowingTable], log: MachineLog, run: RunFolder) -> None:
+        """Store a pre-trained agent and the tables so far; if another process was faster, its bytes are the same."""
+        if self.done:
+            return
+        run.metrics()  # nothing that two processes wrote into one folder may be handed on
+        if run.curves().keys() != {"pretrain"}:
+            raise DataError(f"{run.path} does not hold one pre-training alone: delete the folder and run again")
+
+        def fill(folder: Path) -> None:
+            save_agent(agent, folder / AGENT)
+            for table in tables.values():
+                if table.path.exists():  # no updates, no metrics
+                    shutil.copyfile(table.path, folder / table.path.name)
+            log.write()
+            shutil.copyfile(log.path, folder / log.path.name)
+
+        try:
+            write_folder(self.folder, fill, run.checkpoints)
+        except OSError:
+            if not self.done:
+                raise
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
 class Best(NamedTuple):
     """The evaluation whose policy is exported as the best: the pre-trained one, or a later one that scored more."""
 
@@ -47,7 +175,7 @@ class Best(NamedTuple):
 
 
 @dataclass
-class Standing:
+class TrainState:
     """Where a run stands; everything a checkpoint holds."""
 
     phase: str
@@ -60,42 +188,38 @@ class Standing:
     best: Best | None = None
 
 
-SLOW = 4.0
-"""Seconds after which a request to stop does not wait for the end of a chunk, and every chunk is saved."""
-
-
 class Training:
     """The steps of a run and what they share."""
 
     def __init__(
-        self, config: Config, folder: RunFolder, problem: Problem, tell: Tell, save_every: float, pretrained: Pretrained
+        self, config: Config, folder: RunFolder, setup: Setup, tell: Tell, save_every: float, pretrained: Pretrained
     ):
-        self.config, self.folder, self.problem, self.tell, self.save_every = config, folder, problem, tell, save_every
+        self.config, self.folder, self.setup, self.tell, self.save_every = config, folder, setup, tell, save_every
         self.pretrained = pretrained
         self.tables = {"metrics": GrowingTable(folder.metrics_file), "eval": GrowingTable(folder.eval_file)}
-        self.figures = (*LOGGED, *strategy_row(config.replay.strategy).figures)
-        self.log = Logbook(folder)
-        self.clock = self.log.clock
+        self.replay_metrics = (*LOGGED, *strategy_row(config.replay.strategy).metric_names)
+        self.log = MachineLog(folder)
+        self.timer = self.log.timer
         self._best = folder.policy("best")
         self._asked: Callable[[], bool] = lambda: False
         self._chunk_began = time.monotonic()
 
     def go(self, asked_to_stop: Callable[[], bool]) -> None:
         """Both phases, from wherever the folder stands."""
-        with self.clock.part("other"):
+        with self.timer.part("other"):
             state = self.pretrain(asked_to_stop)
             if state.phase == "pretrain":
                 agent = state.agent
                 del state  # its buffer makes way for the next
                 state = self._online(agent)
             assert state.collector is not None
-            with self.clock.part("online"):
+            with self.timer.part("online"):
                 self._finetune(state)
             self._save(state)
             self._export(state.agent, "last")
         self.log.write()
 
-    def _finetune(self, state: Standing) -> None:
+    def _finetune(self, state: TrainState) -> None:
         assert state.collector is not None
         chunks = finetune(
             state.agent,
@@ -105,29 +229,29 @@ class Training:
             self.config.schedule,
             getattr(self.config.replay, "likelihood", "standard"),
             state.step,
-            self.clock,
+            self.timer,
             self._pause,
         )
         self._drive(state, chunks)
 
-    def pretrain(self, asked_to_stop: Callable[[], bool]) -> Standing:
+    def pretrain(self, asked_to_stop: Callable[[], bool]) -> TrainState:
         """The first phase, unless the folder or the cache is beyond it already."""
         self._asked = asked_to_stop
         state = self._resumed() or self._started()
         if state.phase == "pretrain":
             key, plan = key_of(self.config.seed, "pretrain"), self.config.schedule
-            with self.clock.part("pretrain"):
-                self._drive(state, pretrain(state.agent, state.buffer, key, plan, state.step, self.clock, self._pause))
-                self.pretrained.keep(state.agent, self.tables, self.log)
+            with self.timer.part("pretrain"):
+                self._drive(state, pretrain(state.agent, state.buffer, key, plan, state.step, self.timer, self._pause))
+                self.pretrained.keep(state.agent, self.tables, self.log, self.folder)
         return state
 
     def _pause(self) -> None:
-        """Between two pieces of a chunk: stop at once if the chunk takes long; it is done again when resumed."""
+        """Between two pieces of a chunk, stop at once if the chunk takes long; it is done again when resumed."""
         if time.monotonic() - self._chunk_began > SLOW and self._asked():
             self.log.write()
             raise Interrupted("stopped; the same command continues from the last checkpoint")
 
-    def _drive(self, state: Standing, chunks: Iterator[Progress]) -> None:
+    def _drive(self, state: TrainState, chunks: Iterator[Progress]) -> None:
         """Let a phase run: record every chunk, evaluate when due, save now and then."""
         total = getattr(self.config.schedule, state.phase)
         every, saved = self.config.evaluation.every, time.monotonic()
@@ -136,12 +260,12 @@ class Training:
             self._evaluate(state)
         for step, agent, metrics, replay in keeping_last_good(chunks, self.folder.last_good, self.config.settings):
             before, state.step, state.agent = state.step, step, agent
-            figures_of_replay = {f"replay.{name}": replay.get(name, math.nan) for name in self.figures}
-            self.tables["metrics"].add({"phase": state.phase, "step": step, **metrics, **figures_of_replay})
-            figures: dict[str, float] = {k: replay[k] for k in ("online_share", "effective_share") if k in replay}
+            of_replay = {f"replay.{name}": replay.get(name, math.nan) for name in self.replay_metrics}
+            self.tables["metrics"].add({"phase": state.phase, "step": step, **metrics, **of_replay})
+            shown: dict[str, float] = {k: replay[k] for k in ("online_share", "effective_share") if k in replay}
             if step // every > before // every or step == total:
-                figures["score"] = self._evaluate(state)
-            self.tell(state.phase, step, total, figures)
+                shown["score"] = self._evaluate(state)
+            self.tell(state.phase, step, total, shown)
             if self._asked():
                 self._save(state)
                 raise Interrupted(f"stopped at {state.phase} step {step:,}; the same command continues from there")
@@ -153,18 +277,19 @@ class Training:
                 saved = time.monotonic()
             self._chunk_began = time.monotonic()
 
-    def _evaluate(self, state: Standing) -> float:
+    def _evaluate(self, state: TrainState) -> float:
         seed, episodes = stream(self.config.seed, "eval", state.phase, state.step), self.config.evaluation.episodes
-        with self.clock.part("evaluation"):
+        with self.timer.part("evaluation"):
             actor = on_host(state.agent.actor)
-            played = play(actor, self.problem.make_env, episodes, seed, pause=self._pause)
-        scores = self.problem.scores(played.returns)
-        columns = {"return": played.returns, "score": scores, "success": np.full(episodes, "")}
-        if played.successes is not None:
-            columns["success"] = played.successes.astype(int)
-        rows = ({name: column[i].item() for name, column in columns.items()} for i in range(episodes))
+            played = play(actor, self.setup.make_env, episodes, seed, pause=self._pause)
+        scores = self.setup.scores(played.returns)
+        # An environment may speak of success only where there is one, so the column is always there.
+        successes = [""] * episodes if played.successes is None else played.successes.astype(int).tolist()
+        rows = enumerate(zip(played.returns.tolist(), scores.tolist(), successes, strict=True))
         place = {"phase": state.phase, "step": state.step}
-        self.tables["eval"].add(*({**place, "episode": i, **row} for i, row in enumerate(rows)))
+        self.tables["eval"].add(
+            *({**place, "episode": i, "return": a, "score": b, "success": c} for i, (a, b, c) in rows)
+        )
         mean = float(np.mean(scores))
         if state.phase == "online" and state.step > 0 and (state.best is None or mean > state.best.score):
             state.best = Best(mean, state.phase, state.step)
@@ -174,41 +299,39 @@ class Training:
     def _export(self, agent: Any, which: Which) -> None:
         """Write a policy that NumPy alone can play; an agent from outside may have one that cannot be written."""
         try:
-            export_policy(self.folder.policy(which), agent.actor, self.problem.shaping, self.problem.actions)
+            export_policy(self.folder.policy(which), agent.actor, self.setup.normalization, self.setup.actions)
         except DataError:
             if not is_plug_in(self.config.agent):
                 raise
 
-    # ---- starting and resuming -----------------------------------------------------------------------------------
-    def _started(self) -> Standing:
+    # ---- starting and resuming ---------------------------------------------------------------------------------------
+    def _started(self) -> TrainState:
         for table in self.tables.values():
             table.truncate(0)
-        agent = self.pretrained.find(self.tables, [f"replay.{name}" for name in self.figures], self.log)
+        agent = self.pretrained.find(self.tables, [f"replay.{name}" for name in self.replay_metrics], self.log)
         if agent is not None:
             return self._online(agent)
-        return self._offline(self.problem.new_agent(key_of(self.config.seed, "init")))
+        return self._offline(self.setup.new_agent(key_of(self.config.seed, "init")))
 
-    def _offline(self, agent: Any) -> Standing:
-        rows = len(self.problem.dataset["rewards"])
-        buffer = self.problem.new_buffer(Uniform(), rows, "pretrain")
-        return Standing("pretrain", 0, agent, buffer, buffer.load_dataset(self.problem.dataset).rows, None)
+    def _offline(self, agent: Any) -> TrainState:
+        buffer = self.setup.new_buffer(Uniform(), len(self.setup.dataset), "pretrain")
+        return TrainState("pretrain", 0, agent, buffer, buffer.load_dataset(self.setup.dataset).rows, None)
 
-    def _online(self, agent: Any, begun: bool = False) -> Standing:
-        dataset, sampler = self.problem.strategy()
-        rows = len(dataset["rewards"])
-        buffer = self.problem.new_buffer(sampler, rows + self.config.schedule.online, "online")
+    def _online(self, agent: Any, begun: bool = False) -> TrainState:
+        dataset, sampler = self.setup.strategy()
+        buffer = self.setup.new_buffer(sampler, len(dataset) + self.config.schedule.online, "online")
         loaded = buffer.load_dataset(dataset).rows
-        collector = Collector(self.problem.make_env(), stream(self.config.seed, "collect"))
+        collector = Collector(self.setup.make_env(), stream(self.config.seed, "collect"))
         if begun:
-            return Standing("online", 0, agent, buffer, loaded, collector)
+            return TrainState("online", 0, agent, buffer, loaded, collector)
         offline = self.folder.curves()["pretrain"]
         best = Best(float(offline.means[-1]), "pretrain", int(offline.steps[-1]))
         for which in ("pretrained", "best"):
             self._export(agent, which)
-        return Standing("online", 0, agent.begin_online(), buffer, loaded, collector, best)
+        return TrainState("online", 0, agent.begin_online(), buffer, loaded, collector, best)
 
-    def _resumed(self) -> Standing | None:
-        for path in checkpoints(self.folder.checkpoints):
+    def _resumed(self) -> TrainState | None:
+        for path in self.folder.intact_checkpoints():
             saved = read_json(path / STATE)
             if self._is_on_the_way(saved):
                 return self._restored(path, saved)
@@ -225,8 +348,8 @@ class Training:
         collect, every = self.config.schedule.collect, self.config.evaluation.every
         return length % collect == 0 and length // every > (length - collect) // every
 
-    def _restored(self, path: Path, saved: dict[str, Any]) -> Standing:
-        agent = load_agent(path / AGENT, agent_class(self.config.agent), self.problem.settings)
+    def _restored(self, path: Path, saved: dict[str, Any]) -> TrainState:
+        agent = load_agent(path / AGENT, agent_class(self.config.agent), self.setup.settings)
         state = self._offline(agent) if saved["phase"] == "pretrain" else self._online(agent, begun=True)
         state.step = saved["step"]
         state.best = Best(*saved["best"]) if saved.get("best") else None
@@ -239,7 +362,7 @@ class Training:
             shutil.copyfile(path / self._best.name, self._best)
         return state
 
-    def _save(self, state: Standing) -> None:
+    def _save(self, state: TrainState) -> None:
         def fill(folder: Path) -> None:
             save_agent(state.agent, folder / AGENT)
             state.buffer.save(folder / BUFFER, since=state.rows)
@@ -256,8 +379,8 @@ class Training:
                 shutil.copyfile(self._best, folder / self._best.name)
 
         done = state.step + (self.config.schedule.pretrain if state.phase == "online" else 0)
-        with self.clock.part("checkpoints"):
-            write_checkpoint(self.folder.checkpoints, done, fill)
+        with self.timer.part("checkpoints"):
+            self.folder.write_checkpoint(done, fill)
         self.log.write()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from arb.errors import DataError, suggest
-from arb.lab.algorithms import agent_label
+from arb.lab.agents import agent_label
 from arb.paper import published
 from arb.paper.experiments import HOPPERS
 from arb.paper.published import GROUPS, STRATEGIES, Published

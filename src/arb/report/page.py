@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from arb.errors import DataError
 from arb.files import atomic_write, check_folder
-from arb.lab.algorithms import agent_label
+from arb.lab.agents import agent_label
 from arb.lab.metrics import REPLAY, Metric
 from arb.progress import count
 from arb.report import stats

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from arb.data.tasks import normalised
 from arb.files import atomic_write
-from arb.lab.algorithms import agent_label
+from arb.lab.agents import agent_label
 from arb.lab.strategies import strategy_label
 from arb.progress import count, counts
 from arb.report import stats

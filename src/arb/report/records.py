@@ -24,8 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 from arb.data.tasks import normalised, read_reference
 from arb.errors import DataError
 from arb.files import atomic_write, check_folder, read_json
-from arb.lab.algorithms import AGENTS
-from arb.lab.runfolder import PLAN, Curve, RunFolder
+from arb.lab.agents import AGENTS
+from arb.lab.folder import PLAN, Curve, RunFolder
 from arb.lab.strategies import STRATEGIES, strategy_label
 
 Floats = NDArray[np.float64]
@@ -718,7 +718,7 @@ def _differing(runs: Sequence[Record]) -> set[str]:
 def _label(run: Record, keys: Sequence[str]) -> str:
     """A variant's name: the strategy and the settings that tell it apart; of several settings, those not at default."""
     row = STRATEGIES.get(run.strategy)
-    defaults = asdict(row.settings(**row.defaults)) if row and len(keys) > 1 else {}
+    defaults = asdict(row.settings("")) if row and len(keys) > 1 else {}
     values = {key: format_value(run.config.get(key)) for key in keys}
     shown = [key for key in keys if values[key] != format_value(defaults.get(key.removeprefix("replay."), defaults))]
     return " ".join([strategy_label(run.strategy), *(f"{_SHORT.get(key, key)}={values[key]}" for key in shown)])

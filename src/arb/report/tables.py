@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from arb.lab.algorithms import agent_label
+from arb.lab.agents import agent_label
 from arb.lab.strategies import strategy_label
 from arb.progress import count, counts
 from arb.report import stats

@@ -9,7 +9,7 @@ import pytest
 
 from arb import DataError
 from arb.files import GrowingTable, locked, read_json
-from arb.lab.runfolder import RunFolder, read_name, refuse_module
+from arb.lab.folder import RunFolder, convergence_note, read_name, time_constants
 
 CONFIG = {"config": {"agent": "iql", "replay.strategy": "arb", "seed": 0}, "env": "arb/hopper-v2"}
 
@@ -122,9 +122,7 @@ def test_names_of_plug_ins_are_read_as_text_and_never_imported(tmp_path):
     ).description()
     assert described.config["agent"] == "antigravity:Fly"
     assert read_name("my_package.my_module:MyAgent", "agent", tmp_path) == "my_package.my_module:MyAgent"
-    with pytest.raises(DataError, match="names the module 'evilmod', and a file may not load code: add --env"):
-        refuse_module("evilmod:X-v0", "the environment evilmod:X-v0", "add --env evilmod:X-v0")
-    assert not {"antigravity", "this", "evilmod"} & set(sys.modules)
+    assert not {"antigravity", "this"} & set(sys.modules)
 
 
 def test_what_is_no_run_and_what_is_no_json(tmp_path):
@@ -161,3 +159,31 @@ def test_a_table_keeps_its_columns_and_is_cut_back(tmp_path):
     table.truncate(0)
     table.add({"z": 1})
     assert table.path.read_text() == "z\n1\n"
+
+
+def test_a_byte_that_is_not_text_is_one_line(tmp_path):
+    folder = folder_of(tmp_path, eval="phase,step,episode,return,score\n", metrics="phase,step\n")
+    for path, read in ((folder.eval_file, folder.curves), (folder.metrics_file, folder.metrics)):
+        for content in (b"ph\xffase,step\n", path.read_bytes() + b"pre\xff,1\n"):
+            path.write_bytes(content)
+            with pytest.raises(DataError, match=rf"{path.name} cannot be read"):
+                read()
+
+
+def test_convergence_is_counted_in_time_constants():
+    config = {"schedule.pretrain": 40_000, "settings.tau": 0.005, "settings.discount": 0.99}
+    assert time_constants(config) == pytest.approx(2.0)
+    assert convergence_note(config) == (
+        "pre-training covers 86 % of the way of the critics: 95 % take 60,000 updates, schedule.pretrain=60000"
+    )
+    assert convergence_note(config | {"schedule.pretrain": 60_000}) == ""
+    assert convergence_note(config | {"settings.tau": 0.02}) == ""
+    assert time_constants({"schedule.pretrain": 5, "settings.discount": 0.99}) is None
+
+
+def test_the_result_knows_the_data_and_the_convergence(tmp_path):
+    config = CONFIG["config"] | {"schedule.pretrain": 100, "settings.tau": 0.5, "settings.discount": 0.9}
+    described = {"config": config, "reference": [0, 200], "data": {"mean_return": 50.0, "best_return": 150.0}}
+    rows = "phase,step,episode,return,score\npretrain,1,0,2,2\nonline,1,0,3,3\n"
+    result = folder_of(tmp_path, described, eval=rows).result()
+    assert (result.data_mean, result.data_best, result.time_constants) == (25.0, 75.0, 5.0)

@@ -7,22 +7,15 @@ Sources: the paper's appendix, and the authors' release where the two disagree o
 docs/algorithms say which, value by value.
 """
 
+import importlib
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
-from typing import Any, NamedTuple, get_type_hints
+from dataclasses import dataclass, field, is_dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
 
 from arb.data.tasks import Family
 from arb.errors import DataError, suggest
-from arb.lab.plugins import is_plug_in, label_of, plug_in
-
-
-class ShapingRule(NamedTuple):
-    """How to shape: states perhaps normalised, rewards `scale * r + shift`, the scale perhaps from the returns."""
-
-    states: bool = True
-    scale: float = 1.0
-    shift: float = 0.0
-    by_return_range: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,8 +26,8 @@ class Tuned:
     """What differs from the defaults of the agent's settings."""
     arb_temperature: float = 0.5
     """λ of ARB."""
-    rule: ShapingRule | None = None
-    """How states and rewards are shaped, where it is not as the family's other agents have it."""
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)
+    """What differs from the preprocessing that the family's other agents have."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +35,9 @@ class AgentRow:
     """All that the package knows of an agent without importing it."""
 
     label: str
-    where: str
-    """Module and class. The class has `create(key, obs_dim, action_dim, config)`, and a field `config` whose annotation
-    is the dataclass of its settings."""
+    kind: str
+    """The name of its class in `arb.agents`, or `my_module:MyAgent`. The class has `create(key, obs_dim, action_dim,
+    config)`, and a field `config` whose annotation is the dataclass of its settings."""
     tuned: Mapping[str, Tuned] = field(default_factory=dict)
     """By `Family.settings`."""
     discrete: bool = False
@@ -59,16 +52,16 @@ _DECAY = {"lr_decay_steps": 1_000_000}
 AGENTS: Mapping[str, AgentRow] = {
     "iql": AgentRow(
         "IQL",
-        "arb.agents.iql:IQL",
+        "IQL",
         {
-            "locomotion": Tuned(_DECAY),
-            "antmaze": Tuned({"expectile": 0.9, "beta": 10.0, **_DECAY}),
+            "locomotion": Tuned(_DECAY, arb_temperature=0.2),
+            "antmaze": Tuned({"expectile": 0.9, "beta": 10.0, **_DECAY}, arb_temperature=0.2),
         },
         discrete=True,
     ),
     "calql": AgentRow(
         "Cal-QL",
-        "arb.agents.calql:CalQL",
+        "CalQL",
         {
             "locomotion": Tuned(arb_temperature=5.0),
             "antmaze": Tuned(
@@ -82,22 +75,22 @@ AGENTS: Mapping[str, AgentRow] = {
                     "cql_clip_diff_min": -200.0,
                 },
                 arb_temperature=5.0,
-                rule=ShapingRule(states=False, scale=10.0, shift=-5.0),
+                preprocessing={"normalize_observations": False, "reward_factor": 10.0, "reward_shift": -5.0},
             ),
         },
         calibrated=True,
     ),
     "pex": AgentRow(
         "PEX",
-        "arb.agents.pex:PEX",
+        "PEX",
         {
-            "locomotion": Tuned(_DECAY, rule=ShapingRule(by_return_range=True)),
+            "locomotion": Tuned(_DECAY, preprocessing={"reward_scale": "return_range"}),
             "antmaze": Tuned({"expectile": 0.9, "beta": 10.0, "inverse_temperature": 10.0, **_DECAY}),
         },
     ),
     "famo2o": AgentRow(
         "FamO2O",
-        "arb.agents.famo2o:FamO2O",
+        "FamO2O",
         {
             "locomotion": Tuned(),
             "antmaze": Tuned({"expectile": 0.9, "beta_min": 8.0, "beta_max": 14.0}),
@@ -106,7 +99,7 @@ AGENTS: Mapping[str, AgentRow] = {
     # Not in the paper: layer normalisation as RLPD has it, and Cal-QL's λ, whose policy is of the same kind.
     "sac": AgentRow(
         "SAC",
-        "arb.agents.sac:SAC",
+        "SAC",
         {name: Tuned({"layer_norm": True}, arb_temperature=5.0) for name in ("locomotion", "antmaze")},
     ),
 }
@@ -117,7 +110,7 @@ DEFAULT_AGENT = "iql"
 def agent_row(name: str) -> AgentRow:
     """The row of an agent, or one for a plug-in."""
     if is_plug_in(name):
-        return AgentRow(label_of(name), name)
+        return AgentRow(plug_in_label(name), name)
     if name not in AGENTS:
         raise DataError(f"there is no agent {name!r}{suggest(name, AGENTS)}; there are {', '.join(AGENTS)}")
     return AGENTS[name]
@@ -125,12 +118,14 @@ def agent_row(name: str) -> AgentRow:
 
 def agent_label(name: str) -> str:
     """An agent's name as its paper spells it; a name that nobody knows is shown as it is."""
-    return AGENTS[name].label if name in AGENTS else label_of(name)
+    return AGENTS[name].label if name in AGENTS else plug_in_label(name)
 
 
 def agent_class(name: str) -> Any:
     """The class of an agent; a plug-in is checked for what a run needs of it."""
-    found = plug_in(agent_row(name).where)
+    from arb import agents
+
+    found = plug_in(name) if is_plug_in(name) else getattr(agents, agent_row(name).kind)
     lacking = [part for part in ("create", "update", "score", "begin_online", "actor") if not hasattr(found, part)]
     if lacking:
         raise DataError(f"{name} is not an agent: it has no {', no '.join(lacking)}; see docs/extending.md")
@@ -145,12 +140,46 @@ def settings_class(name: str) -> Any:
     return found
 
 
-def agent_settings(name: str, family: Family) -> Any:
-    """The settings of an agent with the paper's values for a family."""
-    return settings_class(name)(**tuned(name, family).settings)
-
-
 def tuned(name: str, family: Family) -> Tuned:
-    """The hyper-parameters of an agent on a family, with the rule by which states and rewards are shaped."""
-    found = agent_row(name).tuned.get(family.settings, Tuned())
-    return found if found.rule is not None else replace(found, rule=ShapingRule(shift=family.shift))
+    """The hyper-parameters of an agent on a family of tasks."""
+    return agent_row(name).tuned.get(family.settings, Tuned())
+
+
+# ---- plug-ins --------------------------------------------------------------------------------------------------------
+def is_plug_in(name: str) -> bool:
+    """Whether a name asks for somebody's own code.
+
+    >>> is_plug_in("my_module:NewestFirst"), is_plug_in("arb")
+    (True, False)
+    """
+    return ":" in name
+
+
+def plug_in_label(name: str) -> str:
+    """A plug-in's name without its module, for people; nothing is imported.
+
+    >>> plug_in_label("my_module:NewestFirst")
+    'NewestFirst'
+    """
+    return name.rpartition(":")[2]
+
+
+def plug_in(name: str) -> Any:
+    """The object of a name `module:object`; the module may lie in the working directory.
+
+    Such a name comes from the command line or from Python; one that was read from a file is never imported.
+    """
+    module, _, attribute = name.partition(":")
+    if str(Path.cwd()) not in sys.path and "" not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as missing:
+        where = f"{Path.cwd()} or installed" if missing.name == module.partition(".")[0] else "installed"
+        raise DataError(f"{name}: there is no module {missing.name!r} in {where}") from None
+    except Exception as problem:
+        raise DataError(f"{name}: importing {module!r} failed ({type(problem).__name__}: {problem})") from problem
+    if not hasattr(found, attribute):
+        names = [word for word in vars(found) if not word.startswith("_")]
+        raise DataError(f"{name}: {module!r} has no {attribute!r}{suggest(attribute, names)}")
+    return getattr(found, attribute)

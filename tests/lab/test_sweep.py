@@ -1,0 +1,264 @@
+"""Sweeps: which run has which folder, who works on it, and what is left when something dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from arb import DataError
+from arb.lab import sweep as module
+from arb.lab.config import flat
+from arb.lab.folder import SHARED, RunFolder
+from arb.lab.machine import cores
+from arb.lab.sweep import View, grid, plan, pretraining_of, sweep, take, work
+from arb.progress import Screen
+from tests.lab import tiny
+
+TASK = "hopper-medium-v2"
+SMALL = tiny.SMALL | tiny.NETWORKS["iql"]
+
+
+def variants(**axes):
+    axes = {name.replace("_", "."): values for name, values in axes.items()}
+    return grid([TASK], strategies=["arb"], preset="smoke", axes=axes)
+
+
+def planned(out, cells):
+    """Write a plan as an earlier sweep did, and read what it makes of the cells."""
+    cells = [{"folder": cell.folder, "config": flat(cell.config)} for cell in cells]
+    out.joinpath("plan.json").write_text(json.dumps({"cells": cells}))
+
+
+def folders(out, cells):
+    return [cell.folder.split("/")[2] for cell in plan(cells, out).cells]
+
+
+# ---- folders ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_keeps_the_folder_that_it_was_given_first(tmp_path):
+    assert folders(tmp_path, variants(replay_temperature=[1])) == ["arb"]
+    planned(tmp_path, variants(replay_temperature=[1]))
+    assert folders(tmp_path, variants(replay_temperature=[1, 2])) == ["arb", "arb-replay.temperature=2.0"]
+
+
+def test_a_name_that_another_run_has_gets_all_its_settings(tmp_path):
+    planned(tmp_path, variants(schedule_online=[500]))
+    assert folders(tmp_path, variants(schedule_online=[600])) == ["arb-schedule.online=600"]
+
+
+def test_the_plan_keeps_other_configurations_out(tmp_path):
+    planned(tmp_path, grid([TASK], strategies=["naive"], preset="smoke"))
+    with pytest.raises(DataError, match=r"naive/seed-0 with evaluation.episodes = 2, not \d+: choose another"):
+        plan(grid([TASK], strategies=["naive"], preset="demo"), tmp_path)
+
+
+def test_a_run_of_other_settings_in_the_folder_is_refused(tmp_path):
+    (cell,) = variants()
+    RunFolder(tmp_path / cell.folder).path.mkdir(parents=True)
+    held = {"config": flat(cell.config) | {"schedule.online": 900}}
+    RunFolder(tmp_path / cell.folder).config_file.write_text(json.dumps(held))
+    with pytest.raises(DataError, match=r"schedule.online = 900, not 400"):
+        plan([cell], tmp_path)
+
+
+def test_a_plan_loads_no_module_and_names_no_folder_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "evil.py").write_text("raise SystemExit('loaded')")
+    monkeypatch.syspath_prepend(tmp_path)
+    (cell,) = variants()
+    config = flat(cell.config)
+    elsewhere = ("../../out", "/tmp/a/b/c", "a/../b/c", ".a/b/c/d", "a/b/c", "a/b/c/d/e")
+    rows = [{"folder": "a/b/c/seed-0", "config": config | {"agent": "evil:X", "replay.strategy": "evil:Y"}}]
+    rows += [{"folder": folder, "config": config} for folder in elsewhere]
+    (tmp_path / "plan.json").write_text(json.dumps({"cells": rows}))
+    assert plan([cell], tmp_path).cells == [cell]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"cells": 3}', '{"cells": [{"folder": "a"}]}', '{"cells": [3]}'])
+def test_a_damaged_plan_is_refused_in_one_line(tmp_path, text):
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(DataError, match=r"plan.json is damaged: move it away"):
+        plan(variants(), tmp_path)
+
+
+def test_what_the_python_function_refuses_is_what_the_command_refuses(tmp_path):
+    with pytest.raises(DataError, match="CartPole-v1 has discrete actions, which Cal-QL does not support"):
+        sweep(grid(["bundled:hopper-tiny"], ["calql"], env="CartPole-v1"), tmp_path)
+    with pytest.raises(DataError, match="--workers must be at least 1"):
+        sweep([], tmp_path, workers=0)
+    assert sweep([], tmp_path).done == []
+
+
+# ---- who takes what --------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_with_its_lock_is_the_scheduler(tmp_path):
+    cells = grid([TASK], strategies=["naive", "arb"], seeds=[0, 1], preset="smoke")
+    naive_0, naive_1, arb_0, arb_1 = cells
+    assert pretraining_of(naive_0.config) == pretraining_of(arb_0.config) != pretraining_of(naive_1.config)
+    first, second = take(tmp_path, cells), take(tmp_path, cells)
+    assert (first.cell, second.cell) == (naive_0, naive_1)  # the others wait for their pre-trainings
+    assert take(tmp_path, cells) is None
+    second.pretrained()
+    third = take(tmp_path, cells)
+    assert third.cell == arb_1
+    first.release()  # its process died: whoever comes next continues it
+    assert take(tmp_path, cells).cell == naive_0
+    RunFolder(tmp_path / arb_0.folder).write_failure("it cannot work", "")
+    assert take(tmp_path, [arb_0]) is None
+
+
+def test_the_view_counts_and_says_what_happens(tmp_path):
+    lines = []
+    todo = plan(grid([TASK], strategies=["naive", "arb"], preset="smoke"), tmp_path)
+    view = View(todo, Screen(lines.append, rows_as_lines=False))
+    naive, arb = (cell.folder for cell in todo.left)
+    view.hear({"event": "begins", "cell": naive})
+    view.hear({"event": "progress", "cell": naive, "phase": "pretrain", "step": 200, "total": 400, "metrics": {}})
+    assert "of 2 runs done, about" in view.summary()
+    view.hear({"event": "failed", "cell": naive, "reason": "no memory", "again": True})
+    view.hear({"event": "done", "cell": naive, "score": 46.13})
+    view.hear({"event": "failed", "cell": arb, "reason": "no data", "again": False})
+    assert [line.partition("  (")[0] for line in lines] == [
+        f"{naive}  failed, will be tried again: no memory",
+        f"{naive}  score 46.1",
+        f"{arb}  failed: no data",
+    ]
+    assert view.summary() == "1 of 2 runs done, 1 failed"
+
+
+# ---- real ones -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweeps")
+    tiny.write_data(folder / "data.npz")
+    return folder
+
+
+def cells_of(place, strategies=("naive", "arb"), seeds=(0, 1), **more):
+    return grid(
+        [str(place / "data.npz")], strategies=strategies, seeds=seeds, env="Pendulum-v1", overrides=SMALL | more
+    )
+
+
+def bytes_of(folder):
+    return {name: (folder / name).read_bytes() for name in ("eval.csv", "metrics.csv", "policy/policy.npz")}
+
+
+@pytest.fixture(scope="module")
+def done(place):
+    cells = cells_of(place)
+    return cells, sweep(cells, place / "done"), place / "done"
+
+
+def test_a_sweep_runs_every_cell_from_shared_pretrainings(done):
+    cells, outcome, out = done
+    assert sorted(outcome.done) == sorted(cell.folder for cell in cells)
+    assert len([path for path in (out / SHARED).iterdir() if path.is_dir()]) == 2
+    assert len(json.loads((out / "plan.json").read_text())["cells"]) == 4
+    again = sweep(cells, out)
+    assert (again.done, len(again.skipped), again.failed) == ([], 4, {})
+
+
+def test_a_run_alone_on_one_core_ends_in_the_same_bytes(done, place):
+    cells, _, out = done
+    code = "import sys, json, os; os.sched_setaffinity(0, {int(sys.argv[1])})\n"
+    code += "from arb.lab.config import from_flat; from arb.lab.training import run\n"
+    code += "run(from_flat(json.loads(sys.argv[2])), sys.argv[3])"
+    arguments = [str(cores()[0]), json.dumps(flat(cells[2].config)), str(place / "alone" / "run")]
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert bytes_of(place / "alone" / "run") == bytes_of(out / cells[2].folder)
+
+
+def test_a_worker_that_is_killed_is_replaced_and_its_run_continues(done, place, monkeypatch):
+    cells, _, out = done
+    killed, lines = [], []
+
+    class Deadly(View):
+        def hear(self, message):
+            super().hear(message)
+            if message["event"] == "progress" and message["phase"] == "online" and not killed:
+                killed.append(message["cell"])
+                os.kill(workers[-1].process.pid, signal.SIGKILL)
+
+    workers, start = [], module.Worker.__init__
+
+    def noted(self, *arguments):
+        workers.append(self)
+        start(self, *arguments)
+
+    monkeypatch.setattr(module.Worker, "__init__", noted)
+    todo = plan(cells[:1], place / "killed")
+    outcome = sweep(todo, workers=1, view=Deadly(todo, Screen(lines.append, rows_as_lines=False)))
+    assert outcome.done == [cells[0].folder]
+    assert len(workers) == 2
+    assert "its worker process was killed by SIGKILL (out of memory?)" in lines[0]
+    assert bytes_of(place / "killed" / cells[0].folder) == bytes_of(out / cells[0].folder)
+
+
+CRASHING = """
+import os
+import arb
+
+
+class Crashing(arb.Uniform):
+    def probabilities(self):
+        os._exit(3)
+
+
+class Raising(arb.Uniform):
+    def probabilities(self):
+        raise KeyError("not there")
+"""
+
+
+def test_what_fails_for_good_is_listed_and_the_rest_is_done(place, monkeypatch):
+    (place / "crashing.py").write_text(CRASHING)
+    monkeypatch.syspath_prepend(place)
+    cells = cells_of(place, ("naive", "crashing:Crashing", "crashing:Raising"), (0,))
+    outcome = sweep(cells, place / "crashed", workers=2)
+    naive, crashing, raising = (cell.folder for cell in cells)
+    assert outcome.done == [naive]
+    assert outcome.failed[crashing] == "its worker process ended with status 3"
+    assert outcome.failed[raising].startswith("KeyError: 'not there'")
+    assert "Traceback" in RunFolder(place / "crashed" / raising).failure_mark.read_text()
+
+
+def test_stopping_saves_and_two_sweeps_share_the_rest(done, place):
+    cells, _, out = done
+    command = [sys.executable, "-m", "arb.cli", "sweep", "-t", str(place / "data.npz"), "-e", "Pendulum-v1"]
+    command += ["-s", "naive,arb", "--seed", "0-1", "-o", str(place / "stopped"), "--workers", "1"]
+    command += [f"{key}={value}" for key, value in SMALL.items()]
+    first = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list((place / "stopped").rglob("metrics.csv")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate(timeout=120)
+    assert first.returncode == 130
+    assert "left; run the same command to continue" in said
+    assert "Traceback" not in said
+    both = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.wait(timeout=300) for process in both] == [0, 0], [process.stderr.read() for process in both]
+    for process in both:
+        process.stderr.close()
+    for cell in cells:
+        assert bytes_of(place / "stopped" / cell.folder) == bytes_of(out / cell.folder)
+
+
+def test_a_slice_of_the_work_is_saved_and_continued(done, place):
+    cells, _, out = done
+    request = {"out": str(place / "sliced"), "cells": [(cells[0].folder, flat(cells[0].config))], "retry": 0}
+    said = []
+    for _ in range(20):
+        work(request | {"seconds": 1e-3}, said.append, lambda: False)
+        if said[-1]["event"] == "done":
+            break
+    assert [message["event"] for message in said].count("stopped") > 1
+    assert bytes_of(place / "sliced" / cells[0].folder) == bytes_of(out / cells[0].folder)
