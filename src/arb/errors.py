@@ -44,7 +44,8 @@ def check_choices(settings: Any) -> None:
         parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
         words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
         value = getattr(settings, name)
-        if words and not (value is None and types.NoneType in parts):
+        others = tuple((int, float) if part is float else part for part in parts if get_origin(part) is not Literal)
+        if words and not isinstance(value, others):
             check_choice(f"{name} of {type(settings).__name__}", value, words)
 
 

@@ -26,7 +26,7 @@ from arb.agents import (
     on_host,
     scores,
 )
-from arb.agents.learn import _scan, advantages
+from arb.agents.learn import _scan, advantages, critic_convergence
 from arb.errors import DataError
 from arb.replay.storage import Batch
 from tests.agents.conftest import random_batches, updated
@@ -216,3 +216,39 @@ def test_equal_keys_give_equal_actions(name):
     one, two, other = (agent.act(obs, jax.random.key(k)) for k in (1, 1, 2))
     assert (one == two).all()
     assert (one != other).any()
+
+
+@pytest.mark.parametrize("online", [False, True])
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_update_keeps_the_type_of_every_array(name, online):
+    """A weakly typed number, such as `jnp.asarray(1.0)`, would change its type and have the update compiled anew."""
+    agent, batch = fresh(name, online), jax.tree.map(jnp.asarray, random_batches(8))
+    after = jax.eval_shape(lambda a, b, k: a.update(b, k)[0], agent, batch, jax.random.key(0))
+    assert jax.tree.structure(after) == jax.tree.structure(agent)
+    before = jax.eval_shape(lambda a: a, agent)
+    types = [[(x.shape, x.dtype, x.weak_type) for x in jax.tree.leaves(tree)] for tree in (before, after)]
+    assert types[0] == types[1]
+    assert not any(weak for _, _, weak in types[0])
+
+
+def test_a_phase_compiles_its_updates_once():
+    agent, before = fresh("CalQL"), _scan._cache_size()
+    for i in range(3):
+        agent, _ = learn(agent, random_batches(1, 3, seed=i), jax.random.key(i))
+    assert _scan._cache_size() - before == 1
+
+
+@pytest.mark.parametrize(
+    ("updates", "tau", "discount", "expected"),
+    [(40_000, 0.005, 0.99, (2.0, 0.8647)), (1_000_000, 0.005, 0.99, (50.0, 1.0)), (0, 0.005, 0.99, (0.0, 0.0))],
+)
+def test_convergence_worked_by_hand(updates, tau, discount, expected):
+    assert critic_convergence(updates, tau, discount) == pytest.approx(expected, abs=1e-4)
+
+
+def test_convergence_is_that_of_values_that_are_fitted_at_once():
+    # One state that leads to itself with reward 1: Q = 1 + γ·target, and the target moves by τ towards Q.
+    target, tau, discount = 0.0, 0.01, 0.9
+    for _ in range(1_500):
+        target += tau * (1.0 + discount * target - target)
+    assert target * (1.0 - discount) == pytest.approx(critic_convergence(1_500, tau, discount).share, abs=1e-3)

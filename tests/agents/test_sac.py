@@ -1,4 +1,4 @@
-"""SAC: its losses by hand, one whole update worked out, and layer-normalised critics."""
+"""SAC: its losses by hand, one whole update worked out, layer-normalised critics, and RLPD's ensemble."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import pytest
 from arb.agents import SAC, SACConfig
 from arb.agents.agent import KeySequence
 from arb.agents.nn import create_critics, create_mlp
-from arb.agents.sac import policy_loss, soft_value, temperature_loss
+from arb.agents.sac import policy_loss, soft_value, subset_min_q, temperature_loss
+from arb.errors import DataError
 from arb.policies.networks import layer_norm
+from arb.replay.scores import tanh_gaussian_log_likelihood
 from tests.agents.conftest import random_batches, updated
 
 SMALL = SACConfig(hidden_dims=(8, 8), actor_lr=0.01, critic_lr=0.01, tau=0.25)
@@ -83,3 +85,66 @@ def test_layer_normalised_critics_stay_bounded_far_from_the_data():
 def test_the_policy_starts_wide():
     _, log_std = SAC.create(jax.random.key(0), 4, 2, SMALL).policy.parameters(jnp.zeros((1, 4)))
     assert np.abs(log_std).max() < 0.7
+
+
+# RLPD's ensemble -----------------------------------------------------------------------------------------------------
+RLPD = SACConfig(hidden_dims=(8, 8), layer_norm=True, num_critics=5, critic_subset=2, actor_q="mean")
+
+
+def forward(net, x):
+    """The network in plain NumPy and double precision, written anew."""
+    for i, (weight, bias) in enumerate(zip(net.weights, net.biases, strict=True)):
+        x = np.asarray(x, np.float64) @ np.asarray(weight, np.float64) + np.asarray(bias, np.float64)
+        if i < len(net.weights) - 1:
+            if net.norms:
+                scale, shift = (np.asarray(part, np.float64) for part in net.norms[i])
+                x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * scale + shift
+            x = np.maximum(x, 0.0)
+    return x
+
+
+def sampled(policy, obs, key):
+    """An action and its log-density in NumPy; the noise is that of the agent."""
+    mean, raw = np.split(forward(policy.net, obs), 2, axis=-1)
+    log_std = np.clip(float(policy.multiplier) * raw + float(policy.offset), -20.0, 2.0)
+    noise = np.asarray(KeySequence(key).standard_normal((len(obs), 1, mean.shape[-1])))[:, 0]
+    action = np.tanh(mean + np.exp(log_std) * noise)
+    return action, tanh_gaussian_log_likelihood(action, mean, log_std, "density")
+
+
+@pytest.mark.parametrize("backup_entropy", [True, False])
+def test_an_update_of_the_ensemble_equals_plain_numpy(backup_entropy):
+    agent = SAC.create(jax.random.key(0), 4, 2, replace(RLPD, backup_entropy=backup_entropy))
+    members = create_critics(jax.random.key(7), (6, 8, 8, 1), layer_norm=True, n=5)
+    agent = replace(agent, log_alpha=jnp.log(jnp.array(0.3)), target=members)
+    batch, key = random_batches(16), jax.random.key(1)
+    _, metrics = updated(agent, batch, key)
+    k_next, k_policy = jax.random.split(key)
+    chosen = jax.random.choice(jax.random.fold_in(key, 2), 5, (2,), replace=False)
+    action, log_prob = sampled(agent.policy, batch.next_obs, k_next)
+    values = [forward(members.members[i], np.concatenate([batch.next_obs, action], -1))[:, 0] for i in chosen]
+    next_value = np.minimum(*values) - (0.3 * log_prob if backup_entropy else 0.0)
+    y = batch.reward + 0.99 * batch.mask * next_value
+    of_data = [forward(net, np.concatenate([batch.obs, batch.action], -1))[:, 0] for net in agent.q.members]
+    assert float(metrics["critic_loss"]) == pytest.approx(np.mean([(q - y) ** 2 for q in of_data]), rel=1e-4)
+    assert float(metrics["q"]) == pytest.approx(np.min(of_data, axis=0).mean(), rel=1e-4)
+    action, log_prob = sampled(agent.policy, batch.obs, k_policy)
+    mean_q = np.mean([forward(net, np.concatenate([batch.obs, action], -1))[:, 0] for net in agent.q.members], axis=0)
+    assert float(metrics["policy_loss"]) == pytest.approx(np.mean(0.3 * log_prob - mean_q), rel=1e-3)
+
+
+@pytest.mark.parametrize("chosen", [(0,), (3, 1), (4, 0, 2), (0, 1, 2, 3, 4)])
+def test_the_smallest_value_of_a_subset(chosen):
+    critics, rng = create_critics(jax.random.key(0), (6, 8, 1), n=5), np.random.default_rng(0)
+    obs, action = rng.standard_normal((7, 4), dtype=np.float32), rng.standard_normal((7, 2), dtype=np.float32)
+    values = np.stack(critics(obs, action))
+    result = subset_min_q(critics, jnp.array(chosen), obs, action)
+    np.testing.assert_allclose(result, values[list(chosen)].min(0), rtol=1e-5, atol=1e-6)
+    assert (result >= critics.min_q(obs, action) - 1e-6).all()
+    np.testing.assert_allclose(critics.mean_q(obs, action), values.mean(0), rtol=1e-5, atol=1e-6)
+
+
+def test_an_ensemble_that_makes_no_sense_is_refused():
+    for changed in ({"critic_subset": 3}, {"critic_subset": 0}, {"num_critics": 0}):
+        with pytest.raises(DataError, match="no larger subset than there are critics"):
+            SACConfig(**changed)

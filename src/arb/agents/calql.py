@@ -214,7 +214,7 @@ class CalQL(Agent):
             self.q, self.target, batch, sampled, self.log_multiplier, config, calibrate
         )
         policy, policy_adam, p_loss, log_prob = update_actor(
-            self.policy, self.policy_adam, self.q, self.log_alpha, batch.obs, k_policy, config.actor_lr
+            self.policy, self.policy_adam, self.q.min_q, self.log_alpha, batch.obs, k_policy, config.actor_lr
         )
         log_alpha, alpha_adam = update_alpha(
             self.log_alpha, self.alpha_adam, log_prob, -float(self.action_dim), config.actor_lr

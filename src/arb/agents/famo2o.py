@@ -14,7 +14,7 @@ from jax import Array
 
 from arb.agents import nn
 from arb.agents.agent import Agent, KeySequence, Metrics, Transitions, constant, pytree
-from arb.agents.iql import Critics, IQLConfig, actor_lr, advantage_weight, awr_loss
+from arb.agents.iql import Critics, IQLConfig, actor_lr, advantage_weight, awr_loss, weight_metrics
 from arb.errors import DataError
 from arb.policies.actors import Balance, Gaussian, PolicyFamily, Rng, rescale
 
@@ -22,7 +22,7 @@ from arb.policies.actors import Balance, Gaussian, PolicyFamily, Rng, rescale
 # Configuration -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class FamO2OConfig(IQLConfig):
-    """IQL's fields and the family's; `beta` is not read, since b takes its place."""
+    """IQL's fields and the family's; `beta` and `effective` are not read, since b takes their place."""
 
     beta_min: float = 1.0
     """Lower end of the range of b: the most cautious policy."""
@@ -120,7 +120,7 @@ class FamO2O(Agent):
         agent = replace(self, critics=critics, family=family, universal_adam=state, balance_adam=balance_adam)
         agent = replace(agent, log_temperature=log_temperature, temperature_adam=temperature_adam)
         own = {"policy_loss": loss, "balance_loss": b_loss, "balance": member.mean(), "entropy": entropy.mean()}
-        return agent, metrics | own
+        return agent, metrics | weight_metrics(weight, config) | own
 
     def _members(self, obs: Array, rng: KeySequence) -> Array:
         """The balance of each sample: anywhere in the range, or after `begin_online` the balance model's sample."""

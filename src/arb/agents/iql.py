@@ -1,8 +1,9 @@
 """Implicit Q-learning (Kostrikov et al. 2022), for continuous and for discrete actions.
 
 V is fitted to an expectile of min Q̄ over the data's actions, Q to r + γV(s'), and the policy to the data's actions
-weighted by exp(β·advantage): nothing is ever evaluated at an action outside the data. `Critics`, the half that learns V
-and Q, also serves PEX and FamO2O. Every detail and its source: docs/algorithms/iql.md.
+weighted by exp(β·advantage): nothing is ever evaluated at an action outside the data. β is given, or set in every batch
+so that the weights keep an effective sample size. `Critics`, the half that learns V and Q, also serves PEX and FamO2O.
+Every detail and its source: docs/algorithms/iql.md.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from jax import Array
 
 from arb.agents import nn
 from arb.agents.agent import Agent, Metrics, Transitions, constant, pytree
-from arb.errors import check_choices
+from arb.errors import DataError, check_choices
 from arb.policies.actors import Categorical, Gaussian
 from arb.policies.networks import MLP, Ensemble
 
@@ -28,8 +29,10 @@ class IQLConfig:
     """Units of each hidden layer, in every network."""
     expectile: float = 0.7
     """τ: 0.5 is the mean over the data's actions, towards 1 their best."""
-    beta: float = 3.0
-    """β of the weight exp(β·advantage)."""
+    beta: float | Literal["auto"] = 3.0
+    """β of the weight exp(β·advantage); "auto" sets it in every batch, by `effective`, and makes the mean weight 1."""
+    effective: float = 0.5
+    """With beta "auto": effective sample size of the weights, as a share of the batch."""
     max_weight: float = 100.0
     """Upper bound of that weight."""
     discount: float = 0.99
@@ -47,6 +50,8 @@ class IQLConfig:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        if not 0.0 < self.effective < 1.0:
+            raise DataError(f"effective of {type(self).__name__} must be between 0 and 1, not {self.effective}")
 
 
 # Losses --------------------------------------------------------------------------------------------------------------
@@ -69,6 +74,52 @@ def critic_loss(values: tuple[Array, ...], target: Array) -> Array:
 def advantage_weight(advantage: Array, beta: float | Array, largest: float) -> Array:
     """exp(β·advantage), at most `largest`."""
     return jnp.minimum(jnp.exp(beta * advantage), largest)
+
+
+def effective_share(weight: Array) -> Array:
+    """Effective sample size (Σw)²/Σw² of weights, as a share of their number."""
+    return jnp.sum(weight) ** 2 / (weight.size * jnp.sum(weight**2))
+
+
+def balanced_weight(advantage: Array, effective: float) -> tuple[Array, Array]:
+    """exp(β·advantage) divided by its mean, and the β at which its effective sample size is a share of the batch.
+
+    The share falls with β, from 1 to that of the rows with the greatest advantage, so bisection finds the one solution,
+    or its end of the range. Neither the scale nor the level of the advantages matters for the weights. None of them
+    exceeds √(rows / effective).
+    """
+    below = jax.lax.stop_gradient(advantage - jnp.max(advantage))
+    extent = -jnp.mean(below)
+    unit = below / jnp.where(extent > 0.0, extent, 1.0)
+
+    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = 0.5 * (low + high)
+        too_even = effective_share(jnp.exp(jnp.exp(middle) * unit)) > effective
+        return jnp.where(too_even, middle, low), jnp.where(too_even, high, middle)
+
+    # In units of the mean distance from the greatest advantage, the solution is always within these limits.
+    ends = (jnp.log(jnp.float32(1e-3)), jnp.log(jnp.float32(1e3)))
+    low, high = jax.lax.fori_loop(0, 24, halve, ends)
+    steepness = jnp.exp(0.5 * (low + high))
+    weight = jnp.exp(steepness * unit)
+    return weight / jnp.mean(weight), jnp.where(extent > 0.0, steepness / extent, 0.0)
+
+
+def policy_weight(advantage: Array, config: IQLConfig) -> tuple[Array, Metrics]:
+    """The weight of every row in the policy's loss, at most `max_weight`, and what there is to know about it."""
+    if isinstance(config.beta, str):
+        weight, beta = balanced_weight(advantage, config.effective)
+        weight = jnp.minimum(weight, config.max_weight)
+    else:
+        weight, beta = advantage_weight(advantage, config.beta, config.max_weight), jnp.float32(config.beta)
+    return weight, {"beta": beta} | weight_metrics(weight, config)
+
+
+def weight_metrics(weight: Array, config: IQLConfig) -> Metrics:
+    """The effective sample size of the weights as a share of the batch, and the share of rows at the upper bound."""
+    clipped = jnp.mean(weight >= config.max_weight)
+    return {"weight_effective": effective_share(weight), "weight_clipped": clipped}
 
 
 def awr_loss(weight: Array, log_prob: Array) -> Array:
@@ -157,7 +208,7 @@ class IQL(Agent):
         if self.config.actions == "discrete":  # the critics read them as one-hot vectors
             action = jax.nn.one_hot(action, self.action_dim)
         critics, advantage, metrics = self.critics.update(batch, action, self.config)
-        weight = advantage_weight(advantage, self.config.beta, self.config.max_weight)
+        weight, of_weight = policy_weight(advantage, self.config)
 
         def policy_loss(policy: Gaussian | Categorical) -> tuple[Array, None]:
             return awr_loss(weight, policy.log_prob(batch.obs, batch.action)), None
@@ -165,4 +216,4 @@ class IQL(Agent):
         rate = actor_lr(self.config, self.online, self.policy_adam)
         policy, policy_adam, loss, _ = nn.apply_gradients(policy_loss, self.policy, self.policy_adam, rate)
         agent = replace(self, critics=critics, policy=policy, policy_adam=policy_adam)
-        return agent, metrics | {"policy_loss": loss}
+        return agent, metrics | of_weight | {"policy_loss": loss}

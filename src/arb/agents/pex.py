@@ -12,7 +12,7 @@ from jax import Array
 
 from arb.agents import nn
 from arb.agents.agent import Agent, KeySequence, Metrics, Transitions, constant, pytree
-from arb.agents.iql import Critics, IQLConfig, actor_lr, advantage_weight, awr_loss
+from arb.agents.iql import Critics, IQLConfig, actor_lr, awr_loss, policy_weight
 from arb.errors import DataError
 from arb.policies.actors import Gaussian, PEXPolicy, clip_action
 from arb.replay.scores import Likelihood
@@ -71,7 +71,7 @@ class PEX(Agent):
             # a policy would grow narrower without any reason in its values.
             action = jax.lax.stop_gradient(pair.sample(batch.obs, KeySequence(key)))
             advantage = critics.advantage(batch.obs, clip_action(action))
-        weight = advantage_weight(advantage, self.config.beta, self.config.max_weight)
+        weight, of_weight = policy_weight(advantage, self.config)
 
         def policy_loss(policy: Gaussian) -> tuple[Array, None]:
             return awr_loss(weight, policy.log_prob(batch.obs, action)), None
@@ -80,7 +80,7 @@ class PEX(Agent):
         policy, policy_adam, loss, _ = nn.apply_gradients(policy_loss, self.policy, self.policy_adam, rate)
         agent = replace(self, critics=critics, policy_adam=policy_adam)
         agent = replace(agent, new=policy) if self.online else replace(agent, old=policy)
-        return agent, metrics | {"policy_loss": loss}
+        return agent, metrics | of_weight | {"policy_loss": loss}
 
     @property
     def policy(self) -> Gaussian:

@@ -1,13 +1,15 @@
 """Soft actor-critic (Haarnoja et al. 2018): off-policy learning with a tanh-Gaussian policy and a tuned temperature.
 
 The critics learn r + γ·(min Q̄(s', a') − α·log π(a'|s')), the policy minimises α·log π − min Q, and α is tuned towards a
-target entropy. `layer_norm` normalises the critics' hidden layers as RLPD does (Ball et al. 2023), which keeps Q finite
-where the data has no actions. Every detail and its source: docs/algorithms/sac.md.
+target entropy. `layer_norm`, `num_critics`, `critic_subset` and `actor_q` make it RLPD (Ball et al. 2023): normalised
+hidden layers keep Q finite where the data has no actions, and an ensemble allows many updates per step. Every detail
+and its source: docs/algorithms/sac.md.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Self
+from typing import Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +18,11 @@ from jax import Array
 from arb.agents import nn
 from arb.agents.agent import Agent, KeySequence, Metrics, Transitions, constant, pytree
 from arb.agents.iql import critic_loss, td_target
+from arb.errors import DataError, check_choices
 from arb.policies.actors import TanhGaussian
 from arb.policies.networks import Ensemble
+
+Critic = Callable[[Array, Array], Array]
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -39,6 +44,22 @@ class SACConfig:
     """The entropy the temperature is tuned towards; None is minus the number of action dimensions."""
     layer_norm: bool = False
     """Normalise the critics' hidden layers, as RLPD does."""
+    num_critics: int = 2
+    """Critics in the ensemble; RLPD has 10."""
+    critic_subset: int | None = None
+    """Target critics whose smallest value is bootstrapped from, sampled at every update; None is all. RLPD has 2."""
+    actor_q: Literal["min", "mean"] = "min"
+    """What the policy improves: the smallest Q, or the mean over the critics, as RLPD does."""
+    backup_entropy: bool = True
+    """Whether the target contains the entropy of the next action."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if not 1 <= (self.num_critics if self.critic_subset is None else self.critic_subset) <= self.num_critics:
+            raise DataError(
+                f"SAC's critic_subset is {self.critic_subset} and num_critics {self.num_critics}; give at least one "
+                "critic, and no larger subset than there are critics"
+            )
 
 
 # Losses --------------------------------------------------------------------------------------------------------------
@@ -57,15 +78,22 @@ def temperature_loss(log_alpha: Array, log_prob: Array, target_entropy: float) -
     return -jnp.mean(log_alpha * (log_prob + target_entropy))
 
 
+def subset_min_q(critics: Ensemble, chosen: Array, obs: Array, action: Array) -> Array:
+    """The smallest value of some critics, given by their numbers; only these are evaluated."""
+    stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays)[chosen], *critics.members)
+    values: Array = jax.vmap(lambda critic: critic.scalar(obs, action))(stacked)
+    return values.min(axis=0)
+
+
 # Steps of the policy and of its temperature --------------------------------------------------------------------------
 def update_actor(
-    policy: TanhGaussian, state: nn.AdamState, q: Ensemble, log_alpha: Array, obs: Array, key: Array, rate: float
+    policy: TanhGaussian, state: nn.AdamState, q: Critic, log_alpha: Array, obs: Array, key: Array, rate: float
 ) -> tuple[TanhGaussian, nn.AdamState, Array, Array]:
     """One step of the policy: the new one, its optimiser, its loss, and the log-densities of its actions."""
 
     def loss(policy: TanhGaussian) -> tuple[Array, Array]:
         action, log_prob = policy.sample(obs, KeySequence(key), 1)
-        return policy_loss(jnp.exp(log_alpha), log_prob, q.min_q(obs[:, None], action)), log_prob
+        return policy_loss(jnp.exp(log_alpha), log_prob, q(obs[:, None], action)), log_prob
 
     return nn.apply_gradients(loss, policy, state, rate)
 
@@ -104,7 +132,8 @@ class SAC(Agent):
         """A fresh agent; actions are in [−1, 1]."""
         config = config or SACConfig()
         k_q, k_policy = jax.random.split(key)
-        q = nn.create_critics(k_q, (obs_dim + action_dim, *config.hidden_dims, 1), layer_norm=config.layer_norm)
+        sizes = (obs_dim + action_dim, *config.hidden_dims, 1)
+        q = nn.create_critics(k_q, sizes, layer_norm=config.layer_norm, n=config.num_critics)
         policy = nn.create_tanh_gaussian(
             k_policy, (obs_dim, *config.hidden_dims, action_dim), nn.fan_in_uniform, offset=0.0
         )
@@ -118,17 +147,19 @@ class SAC(Agent):
         k_next, k_policy = jax.random.split(key)
         alpha = jnp.exp(self.log_alpha)
         next_action, next_log_prob = self.policy.sample(batch.next_obs, KeySequence(k_next), 1)
-        next_q = self.target.min_q(batch.next_obs[:, None], next_action)
-        next_value = soft_value(next_q, alpha, next_log_prob)[:, 0]
-        target = td_target(batch.reward, config.discount * batch.mask, next_value)
+        next_value = self._next_q(batch.next_obs[:, None], next_action, key)
+        if config.backup_entropy:
+            next_value = soft_value(next_value, alpha, next_log_prob)
+        target = td_target(batch.reward, config.discount * batch.mask, next_value[:, 0])
 
         def q_loss(q: Ensemble) -> tuple[Array, Array]:
             values = q(batch.obs, batch.action)
             return critic_loss(values, target), reduce(jnp.minimum, values).mean()
 
         q, q_adam, q_value, q_mean = nn.apply_gradients(q_loss, self.q, self.q_adam, config.critic_lr)
+        own_q = self.q.min_q if config.actor_q == "min" else self.q.mean_q
         policy, policy_adam, p_loss, log_prob = update_actor(
-            self.policy, self.policy_adam, self.q, self.log_alpha, batch.obs, k_policy, config.actor_lr
+            self.policy, self.policy_adam, own_q, self.log_alpha, batch.obs, k_policy, config.actor_lr
         )
         entropy = -float(self.action_dim) if config.target_entropy is None else config.target_entropy
         log_alpha, alpha_adam = update_alpha(self.log_alpha, self.alpha_adam, log_prob, entropy, config.actor_lr)
@@ -136,3 +167,11 @@ class SAC(Agent):
         agent = replace(agent, policy=policy, policy_adam=policy_adam, log_alpha=log_alpha, alpha_adam=alpha_adam)
         metrics = {"critic_loss": q_value, "policy_loss": p_loss, "q": q_mean}
         return agent, metrics | {"alpha": alpha, "entropy": -log_prob.mean()}
+
+    def _next_q(self, obs: Array, action: Array, key: Array) -> Array:
+        subset, count = self.config.critic_subset, self.config.num_critics
+        if subset is None or subset == count:
+            value: Array = self.target.min_q(obs, action)
+            return value
+        chosen = jax.random.choice(jax.random.fold_in(key, 2), count, (subset,), replace=False)
+        return subset_min_q(self.target, chosen, obs, action)

@@ -74,6 +74,10 @@ class Ensemble:
         values = self(obs, action)
         return reduce(namespace(*values).minimum, values)
 
+    def mean_q(self, obs: Array, action: Array) -> Array:
+        """The mean value, element by element."""
+        return sum(self(obs, action)) / len(self.members)
+
 
 def layer_norm(x: Array, scale: Array, shift: Array) -> Array:
     """Mean 0 and variance 1 over the last axis, then scaled and shifted."""
