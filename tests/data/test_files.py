@@ -67,6 +67,7 @@ def test_what_a_dataset_saves_is_read_too(tmp_path: Path) -> None:
     dataset.save(tmp_path / "x.npz")
     again = load(tmp_path / "x.npz")
     assert (again.fingerprint, again.provenance["env"]) == (dataset.fingerprint, "Pendulum-v1")
+    assert read_attributes(tmp_path / "x.npz") == {"env": "Pendulum-v1"}
 
 
 def test_double_precision_files_are_read_as_single(tmp_path: Path) -> None:

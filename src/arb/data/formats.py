@@ -130,7 +130,10 @@ def read_columns(path: Source, columns: str = "") -> tuple[dict[str, Any], dict[
 
 def read_attributes(path: Source) -> dict[str, Any]:
     """What a file says about itself (its environment, its seed), without reading its columns."""
-    with _open(split_columns(path)[0]) as listing:
+    path, _ = split_columns(path)
+    with _open_npz(Path(path), 2 * MOST_TEXT) if path.lower().endswith(".npz") else _open(path) as listing:
+        if "dataset.json" in listing.arrays:
+            return dict(Dataset.load(path).provenance)
         return listing.attributes
 
 
@@ -375,17 +378,18 @@ def _unreadable(item: Any) -> str:
 
 
 @contextmanager
-def _open_npz(path: Path) -> Iterator[Listing]:
-    """Scalars and strings, and the bounds of actions, become attributes as well."""
+def _open_npz(path: Path, most: float = math.inf) -> Iterator[Listing]:
+    """Arrays of at most so many bytes. Scalars and strings, and the bounds of actions, become attributes as well."""
     arrays: dict[str, Any] = {}
     size = file_size(path)
     with one_line(f"{path}: not a readable npz file"):
         with zipfile.ZipFile(path) as archive:
-            check_size(str(path), sum(info.file_size for info in archive.infolist()), size)
+            sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
+        check_size(str(path), sum(sizes.values()), size)
         file = np.load(path, allow_pickle=False)
     with file:
         saved = "dataset.json" in file.files  # by `Dataset.save`, which reads the rest itself
-        for name in ["dataset.json"] if saved else file.files[:MOST_ENTRIES]:
+        for name in ["dataset.json"] if saved else [name for name in sizes if sizes[name] <= most][:MOST_ENTRIES]:
             try:
                 arrays[name] = np.asarray(file[name])
             except Exception as problem:  # one broken array spoils only itself
@@ -477,15 +481,11 @@ def _from_arrow(name: str, column: Any) -> Array:
 
     shape, flat = [len(column)], column.combine_chunks()
     while hasattr(flat.type, "value_type"):
-        counts = compute.list_value_length(flat).to_numpy(zero_copy_only=False)
-        other = np.flatnonzero(counts != counts[0]) if len(counts) else counts  # a missing list is nan, and so unequal
-        if len(other) or (len(counts) and counts[0] != counts[0]):
-            row = int(other[0]) if len(other) else 0
-            raise DataError(
-                f"{name} has lists of unequal length ({counts[0]:g} in the first, {counts[row]:g} in number {row}): "
-                "every row needs equally many numbers"
-            )
-        shape.append(int(counts[0]) if len(counts) else 0)
+        lengths = compute.list_value_length(flat).unique().to_pylist()
+        if len(lengths) > 1 or None in lengths:
+            some = ", ".join(map(str, lengths[:3]))
+            raise DataError(f"{name} has lists of unequal length ({some}): every row needs equally many numbers")
+        shape.append(lengths[0] if lengths else 0)
         flat = flat.flatten()
     return cast(Array, np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(shape))
 
@@ -514,10 +514,8 @@ def _read_minari(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     episodes = list(dataset.iterate_episodes())
     if not episodes:
         raise DataError(f"minari:{name} has no episodes")
-    nested = episodes[0].observations
-    if any(
-        isinstance(part, tuple | Mapping) for part in (nested.values() if isinstance(nested, Mapping) else [nested])
-    ):
+    first = episodes[0].observations
+    if any(isinstance(part, tuple | Mapping) for part in (first.values() if isinstance(first, Mapping) else [first])):
         raise DataError(f"minari:{name} has tuples or nested dicts for observations: flatten them when recording")
     seen = [leaves(episode.observations) for episode in episodes]
     columns = {
