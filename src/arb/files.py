@@ -169,7 +169,7 @@ def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
             raise DataError(f"{path} is not a saved replay buffer, or is damaged: {error}") from None
     if not isinstance(saved, dict) or "checksum" not in saved:
         raise DataError(f"{path} has no checksum: it is damaged, or was saved by another version")
-    header = saved.get("header")
+    header: dict[str, Any] = saved.get("header", {})
     if saved["checksum"] != digest(header, arrays):
         raise DataError(f"{path} is damaged: it is not what was written; save it again, or start again")
     return header, grouped(arrays)

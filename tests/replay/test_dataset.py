@@ -71,7 +71,7 @@ BAD = {
     ),
     "rewards in columns": (lambda d: d | {"rewards": np.zeros((6, 2))}, r"one value per row, got shape \(6, 2\)"),
     "rewards as text": (lambda d: d | {"rewards": list("abcdef")}, "must be numbers"),
-    "scalar actions": (lambda d: d | {"actions": 3.0}, r"dataset\['actions'\] has no rows"),
+    "scalar actions": (lambda d: d | {"actions": 3.0}, r"dataset\['actions'\] must be an array with one row per step"),
     "ragged observations": (lambda d: d | {"observations": np.array([[1], [1, 2]], object)}, "one row per step"),
     "no rows": (lambda d: {k: v[:0] for k, v in d.items()}, "has no rows: there is nothing to load"),
     "next observations of another shape": (

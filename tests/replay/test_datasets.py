@@ -59,7 +59,7 @@ def test_select_by_numbers_slice_and_mask():
     assert data.select(np.array([True, False, True])).extras["tag"].tolist() == [0, 1, 2, 5]
     assert data.select([-1]).rewards.tolist() == [2]
     assert [len(episode) for episode in data.episodes()] == [3, 2, 1]
-    for wrong, message in [([3], "there are 3 episodes"), ([], "at least one"), ([True], "a mask needs 3 flags")]:
+    for wrong, message in [([3], "there are 3 episodes"), ([], "at least one"), ([True], "there are 3 episodes")]:
         with pytest.raises(DataError, match=message):
             data.select(np.array(wrong, bool if wrong == [True] else int))
 
@@ -72,7 +72,7 @@ def test_concatenate_keeps_what_all_agree_on():
     assert both.provenance == {"env": "X"}
     assert both.select(slice(3)).fingerprint == data.fingerprint
     assert Dataset.concatenate([data, Dataset.from_dict(HAND)]).final_observations is None
-    with pytest.raises(DataError, match="other columns"):
+    with pytest.raises(DataError, match="do not have the same columns"):
         Dataset.concatenate([data, Dataset.from_dict(HAND | NEXT | {"tag": np.arange(6)})])
 
 

@@ -26,11 +26,8 @@ SMALLEST = float(np.finfo(np.float32).tiny)
 TOLERANCE = 1e-9
 """How far, relatively, the effective sample size at a solved temperature may be from the one asked for."""
 RANGE = 1e9
-"""Temperatures are sought from the largest absolute value divided by this to the largest multiplied by this.
-
-Differences between scores below the resolution of float32 are noise. The lower end is where they still change nothing.
-At the upper end all rows are equally likely, to the last digit.
-"""
+"""Temperatures are sought from the largest absolute value divided by this to the largest multiplied by this: from
+where differences of float32 rounding change nothing to where all rows are equally likely, to the last digit."""
 HALVINGS = 60
 """Of that range: enough to reach the resolution of float64."""
 
@@ -136,7 +133,6 @@ class AliasTable:
         self.keep, self.alias = _alias_table(np.asarray(masses, np.float64))
 
     def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
-        """n independent samples."""
         x = rng.random(n)
         x *= len(self.keep)
         cell = x.astype(np.int64)
@@ -144,7 +140,6 @@ class AliasTable:
         return np.where(x < self.keep.take(cell), cell, self.alias.take(cell))
 
     def probabilities(self) -> NDArray[np.float64]:
-        """The probability of every index, rebuilt from the table itself."""
         n = len(self.keep)
         return np.asarray((self.keep + np.bincount(self.alias, weights=1.0 - self.keep, minlength=n)) / n)
 
@@ -213,8 +208,9 @@ class ARB(Sampler):
         check_choice("level", level, ("trajectory", "transition"))
         if not clip[0] < clip[1]:
             raise DataError(f"the lower clip bound must lie below the upper one, got {clip}")
-        if temperature != "auto" and (isinstance(temperature, str) or not temperature >= SMALLEST):
-            raise DataError(f'temperature must be greater than 0, or "auto", not {temperature!r}')
+        given: Any = temperature
+        if given != "auto" and (isinstance(given, str) or not given >= SMALLEST):
+            raise DataError(f'temperature must be greater than 0, or "auto", not {given!r}')
         if not 0.0 < effective <= 1.0:
             raise DataError(f"effective must be a share of the rows, above 0 and at most 1, not {effective}")
         self.temperature, self.effective, self.clip, self.level = temperature, effective, clip, level
@@ -236,7 +232,8 @@ class ARB(Sampler):
         rows = self.index.rows_between(oldest, num_added)
         log_onp = log_onpolicyness(scores[rows], *self.clip)
         if self.level == "transition":
-            members = one_by_one(np.arange(oldest, num_added) % self.index.capacity)
+            alone = (np.arange(oldest, num_added) % self.index.capacity).astype(np.int32)
+            members = Members(alone, np.arange(len(alone)), np.ones(len(alone), np.int64))
         else:
             members = self.index.members(before=num_added)
             log_onp = group_mean(log_onp, self.index.episode_ids[rows], self.index.num_ids)[members.episode]
@@ -312,7 +309,6 @@ class ARB(Sampler):
         return self._order(self._members.rows[step])
 
     def probabilities(self) -> NDArray[np.float64]:
-        """The probability of every row, by equation 4."""
         index = self.index
         if self._table is None:
             return np.full(index.size, 1.0 / index.size)
@@ -341,7 +337,6 @@ class ARB(Sampler):
 
     # ---- saving --------------------------------------------------------------------------------------------------
     def state(self) -> State:
-        """The weights and the rows they belong to."""
         return {
             "num_weighed": np.array(self._num_weighed),
             "solved": np.array(self._solved),
@@ -351,15 +346,9 @@ class ARB(Sampler):
         }
 
     def restore(self, state: State) -> None:
-        """Continue with the weights of a saved sampler."""
         members, log_weight = Members(*(state[f"members.{name}"] for name in Members._fields)), state["log_weight"]
         self._num_weighed, self._solved = int(state["num_weighed"]), float(state["solved"])
         self._clipped = (float(state["clipped"][0]), float(state["clipped"][1]))
         self._forget()
         if len(log_weight):
             self._sample_from(members, log_weight)
-
-
-def one_by_one(rows: Ints) -> Members:
-    """Every row as a trajectory of its own."""
-    return Members(rows.astype(np.int32), np.arange(len(rows)), np.ones(len(rows), np.int64))

@@ -21,6 +21,7 @@ from arb.replay.dataset import (
     Bools,
     Boundaries,
     Dataset,
+    Ints,
     Leaves,
     Obs,
     as_dataset,
@@ -31,8 +32,8 @@ from arb.replay.dataset import (
     return_to_go,
     single_precision,
     unwrapped,
-)
-from arb.replay.index import Ints, ReplayIndex, whole_number
+)  # fmt: skip
+from arb.replay.index import ReplayIndex, whole_number
 from arb.replay.samplers import Sampler
 from arb.replay.scores import CHUNK, Score, within
 from arb.replay.storage import Batch, Storage, TracedBatch
@@ -70,10 +71,13 @@ class Steps(NamedTuple):
     envs: Sequence[int]
 
     def only(self, chosen: list[int]) -> "Steps":
-        """Some of these steps."""
-        obs, next_obs = ({key: column[chosen] for key, column in side.items()} for side in (self.obs, self.next_obs))
-        action, reward, terminated, truncated = (self[i][chosen] for i in (1, 2, 4, 5))
-        return Steps(obs, action, reward, next_obs, terminated, truncated, [self.envs[i] for i in chosen])
+        def some(part: Leaves) -> Leaves:
+            return {key: column[chosen] for key, column in part.items()}
+
+        return Steps(
+            some(self.obs), self.action[chosen], self.reward[chosen], some(self.next_obs), self.terminated[chosen],
+            self.truncated[chosen], [self.envs[i] for i in chosen],
+        )  # fmt: skip
 
 
 class ReplayBuffer:
@@ -145,12 +149,10 @@ class ReplayBuffer:
 
     @property
     def capacity(self) -> int:
-        """Rows of the ring."""
         return self.index.capacity
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated for steps and for knowing their episodes."""
         return self.storage.nbytes + self.index.nbytes
 
     # ---- experience in -------------------------------------------------------------------------------------------
@@ -169,7 +171,8 @@ class ReplayBuffer:
                 f"the dataset has {rows} rows but the buffer a capacity of {self.capacity}: make the buffer larger "
                 "(offline rows plus online steps keeps everything), or load less"
             )
-        self._check_bounds("dataset['actions']", data.actions)
+        if self.bounds is not None:
+            check_bounds("dataset['actions']", data.actions, *self.bounds)
         stop = data.terminals.copy()
         stop[data.ends] = True
         returns = return_to_go(data.rewards, stop, self.gamma, failure_reward=self.failure_reward)
@@ -258,7 +261,8 @@ class ReplayBuffer:
                 return
             if n > self.capacity:
                 raise DataError(f"{n} steps at once do not fit a buffer with a capacity of {self.capacity}")
-            self._check_bounds("action", steps.action)
+            if self.bounds is not None:
+                check_bounds("action", steps.action, *self.bounds)
             obs, action, next_obs = self.storage.fit(steps.obs, steps.action, steps.next_obs)
             if self.discontinuity is not None:
                 self._end_discontinuous(obs, steps.envs)
@@ -266,7 +270,7 @@ class ReplayBuffer:
                 for env in steps.envs:
                     self._ended.pop(env, None)
             rows, ids = self.index.append(steps.envs)
-            columns = {"action": action, "reward": steps.reward, "terminated": steps.terminated}
+            columns: dict[str, Any] = {"action": action, "reward": steps.reward, "terminated": steps.terminated}
             columns["return_to_go"] = _UNKNOWN
             self.storage.write(int(rows[0]), n, obs, columns)
             self.storage.write_final(ids, next_obs)
@@ -329,10 +333,6 @@ class ReplayBuffer:
         self.storage.columns["return_to_go"][rows] = return_to_go(
             reward, terminated, self.gamma, failure_reward=self.failure_reward
         )
-
-    def _check_bounds(self, name: str, action: Array) -> None:
-        if self.bounds is not None:
-            check_bounds(name, action, *self.bounds)
 
     def _warn_once(self, subject: str, message: str) -> None:
         if subject not in self._warned:

@@ -18,7 +18,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -42,6 +42,7 @@ REQUIRED = ("observations", "actions", "rewards", "terminals")
 OPTIONAL = ("timeouts", "next_observations", "episode_ids")
 TIMEOUTS = ("timeout", "time_outs", "truncated", "truncateds", "truncation", "truncations")
 """Other names of the column `timeouts`."""
+DONES = {"done", "dones"}
 
 DISCONTINUITY = 1e-6
 """Observations further apart than this (Euclidean distance) are not the same; the value of the paper's release."""
@@ -142,14 +143,14 @@ class Dataset:
     def from_columns(cls, columns: "Columns", ends: Bools, provenance: Mapping[str, Any] | None = None) -> Self:
         """The dataset of checked columns whose episodes end in these rows."""
         last = np.flatnonzero(ends)
-        final = None if columns.next_obs is None else {key: column[last] for key, column in columns.next_obs.items()}
+        after = columns.next_obs
         return cls(
             observations=unwrapped(columns.obs),
             actions=columns.action,
             rewards=columns.reward,
             terminals=columns.terminated,
             lengths=np.diff(last, prepend=-1),
-            final_observations=None if final is None else unwrapped(final),
+            final_observations=None if after is None else unwrapped({key: c[last] for key, c in after.items()}),
             extras=columns.extras,
             provenance=dict(provenance or {}),
         )
@@ -160,27 +161,13 @@ class Dataset:
 
         Final observations are known if they are in all of them.
         """
-        if not datasets:
-            raise DataError("there is no dataset to concatenate")
-        first, *others = datasets
-        for other in others:
-            if other._columns().keys() != first._columns().keys():
-                raise DataError(
-                    f"datasets with other columns cannot be joined: {', '.join(first._columns())} in one, "
-                    f"{', '.join(other._columns())} in another"
-                )
-        every = [dataset._columns() for dataset in datasets]
-        columns = {name: np.concatenate([columns[name] for columns in every]) for name in every[0]}
-        finals = [dataset.final_observations for dataset in datasets]
-        if not any(final is None for final in finals):
-            parts = [leaves(final) for final in finals]
-            columns |= {_key("final", key): np.concatenate([part[key] for part in parts]) for key in parts[0]}
-        common = {
-            name: value
-            for name, value in first.provenance.items()
-            if all(name in other.provenance and other.provenance[name] == value for other in others)
-        }
-        return _from_flat(columns, np.concatenate([dataset.lengths for dataset in datasets]), common)
+        parts = [dataset._flat() for dataset in datasets]
+        names = [name for name in parts[0] if all(name in part for part in parts)]
+        if any(dataset._columns().keys() != datasets[0]._columns().keys() for dataset in datasets):
+            raise DataError("datasets that do not have the same columns cannot be joined")
+        origins = [dataset.provenance.items() for dataset in datasets]
+        common = {name: value for name, value in origins[0] if all((name, value) in other for other in origins)}
+        return _from_flat({name: np.concatenate([part[name] for part in parts]) for name in names}, common)
 
     # ---- what it says --------------------------------------------------------------------------------------------
     def __len__(self) -> int:
@@ -250,8 +237,6 @@ class Dataset:
         """
         if not isinstance(episodes, slice):
             episodes = np.asarray(episodes)
-            if episodes.dtype == bool and episodes.shape != (self.num_episodes,):
-                raise DataError(f"a mask needs {self.num_episodes} flags, one per episode, got {episodes.shape}")
         try:
             chosen = np.arange(self.num_episodes)[episodes]
         except IndexError:
@@ -259,14 +244,18 @@ class Dataset:
         if len(chosen) == 0:
             raise DataError("a dataset needs at least one episode, and none was selected")
         lengths, starts = self.lengths[chosen], self.starts[chosen]
-        if len(chosen) == 1 or (np.diff(chosen) == 1).all():  # side by side: views instead of copies
-            rows: Any = slice(int(starts[0]), int(starts[0] + lengths.sum()))
-        else:
+        rows: Any = slice(int(starts[0]), int(starts[0] + lengths.sum()))
+        if (np.diff(chosen) != 1).any():  # not side by side: copies instead of views
             rows = np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+        final = None if self.final_observations is None else (self.final_observations, chosen)
+        return self._taken(rows, lengths, final)
+
+    def _taken(self, rows: Any, lengths: Ints, final: tuple[Obs, Any] | None) -> "Dataset":
+        """Some rows, as episodes of these lengths, with some of the final observations."""
         columns = {name: column[rows] for name, column in self._columns().items()}
-        if self.final_observations is not None:
-            columns |= {_key("final", key): c[chosen] for key, c in leaves(self.final_observations).items()}
-        return _from_flat(columns, lengths, self.provenance)
+        if final is not None:
+            columns |= {_key("final", key): column[final[1]] for key, column in leaves(final[0]).items()}
+        return _from_flat(columns | {"lengths": lengths}, self.provenance)
 
     def episodes(self) -> Iterator["Dataset"]:
         """Every episode as a dataset of its own; views, not copies."""
@@ -277,17 +266,14 @@ class Dataset:
         ends = self.terminals.copy()
         ends[self.ends] = True
         last = np.flatnonzero(ends)
-        final = None
-        if self.final_observations is not None:
-            final = unwrapped({key: column[last] for key, column in leaves(self.next_observations).items()})
-        return replace(self, lengths=np.diff(last, prepend=-1), final_observations=final)
+        final = None if self.final_observations is None else (self.next_observations, last)
+        return self._taken(slice(None), np.diff(last, prepend=-1), final)
 
     def usable(self) -> "Dataset":
         """Without the last rows of cut-off episodes whose final observation was not recorded.
 
         Such a row cannot be bootstrapped. It is dropped, as D4RL's own loader does; its observation is then the final
         one of its episode. The result has final observations: those of episodes that ended in a terminal mean nothing.
-        An error is raised if no row is left.
         """
         if self.final_observations is not None:
             return self
@@ -295,11 +281,7 @@ class Dataset:
         lengths = self.lengths - dropped[self.ends]
         if not lengths.any():
             raise DataError("no row can be used: every episode is a single step, and where it led was not recorded")
-        rows = slice(None) if not dropped.any() else ~dropped
-        columns = {name: column[rows] for name, column in self._columns().items()}
-        last = self.ends[lengths > 0]
-        columns |= {_key("final", key): c[last] for key, c in leaves(self.observations).items()}
-        return _from_flat(columns, lengths[lengths > 0], self.provenance)
+        return self._taken(~dropped, lengths[lengths > 0], (self.observations, self.ends[lengths > 0]))
 
     # ---- other forms ---------------------------------------------------------------------------------------------
     def to_dict(self) -> dict[str, Any]:
@@ -335,12 +317,13 @@ class Dataset:
                 header = json.loads(columns.pop(_HEADER).tobytes())
                 if header["format"] != _FORMAT:
                     raise DataError(f"its format is {header['format']}")
-                dataset = _from_flat(columns, columns.pop("lengths"), header["provenance"])
+                dataset = _from_flat(columns, header["provenance"])
             except Exception as error:  # a broken archive can make its parsers raise anything
                 raise DataError(f"{path} is not a saved dataset, or is damaged: {error}") from None
-        for name, column in dataset._columns().items():
-            if not name.startswith("extras/"):
-                check_finite(f"{path}: {name}", column)
+        for name in ("observations", "actions", "rewards", "final"):
+            for key, column in columns.items():
+                if key.partition("/")[0] == name:
+                    check_finite(f"{path}: {key}", column)
         return dataset
 
     def _columns(self) -> dict[str, Array]:
@@ -363,23 +346,16 @@ def _key(name: str, key: str) -> str:
     return f"{name}/{key}" if key else name
 
 
-def _from_flat(columns: Mapping[str, Array], lengths: NDArray[np.int64], provenance: Mapping[str, Any]) -> Dataset:
+def _from_flat(columns: Mapping[str, Array], provenance: Mapping[str, Any]) -> Dataset:
     def part(name: str) -> Leaves:
-        return {
-            key.removeprefix(name)[1:]: c for key, c in columns.items() if key == name or key.startswith(name + "/")
-        }
+        return {key[len(name) + 1 :]: c for key, c in columns.items() if key == name or key.startswith(f"{name}/")}
 
-    final = part("final")
+    plain = {name: columns[name] for name in ("actions", "rewards", "terminals", "lengths")}
+    final = unwrapped(part("final")) if part("final") else None
     return Dataset(
-        observations=unwrapped(part("observations")),
-        actions=columns["actions"],
-        rewards=columns["rewards"],
-        terminals=columns["terminals"],
-        lengths=lengths,
-        final_observations=unwrapped(final) if final else None,
-        extras=part("extras"),
+        unwrapped(part("observations")), **plain, final_observations=final, extras=part("extras"),
         provenance=dict(provenance),
-    )
+    )  # fmt: skip
 
 
 def as_dataset(data: "Dataset | Mapping[str, Any]", boundaries: Boundaries = "resets") -> Dataset:
@@ -456,130 +432,113 @@ def check_columns(columns: Mapping[str, Any]) -> Columns:
         raise DataError(
             f"a dataset is a dict of arrays with the keys {', '.join(REQUIRED)}; got {type(columns).__name__}"
         )
-    _refuse_missing(columns)
-    given = {name: value for name, value in columns.items() if name not in OPTIONAL or value is not None}
-    obs = {key: _column("observations", key, value) for key, value in _items(given["observations"])}
-    rows = len(next(iter(obs.values())))
-    if rows == 0:
-        raise DataError("dataset['observations'] has no rows: there is nothing to load")
-
-    def column(name: str) -> Array:
-        return _sized(name, np.asarray(given[name]), rows)
-
-    for key, values in obs.items():
-        _sized(_named("observations", key), values, rows)
-    next_obs = None
-    if "next_observations" in given:
-        after = {key: _column("next_observations", key, v) for key, v in _items(given["next_observations"])}
-        if {k: v.shape for k, v in after.items()} != {k: v.shape for k, v in obs.items()}:
-            raise DataError("dataset['next_observations'] must have the keys and shapes of dataset['observations']")
-        next_obs = {key: cast_like(_key("next_obs", key), value, obs[key]) for key, value in after.items()}
-    action = single_precision(column("actions"))
-    check_finite("dataset['actions']", action)
-    terminated = flags("dataset['terminals']", column("terminals"), "row")
-    return Columns(
-        obs=obs,
-        action=action,
-        reward=_rewards(column("rewards")),
-        terminated=terminated,
-        truncated=_time_limits(given, terminated, rows),
-        next_obs=next_obs,
-        episode=_integers("episode_ids", column("episode_ids")) if "episode_ids" in given else None,
-        extras=_extras(given, rows),
-    )
-
-
-def _refuse_missing(columns: Mapping[str, Any]) -> None:
     missing = [name for name in REQUIRED if name not in columns]
     if missing:
         present = [str(key) for key in columns]
-        unknown = [key for key in present if key not in REQUIRED + OPTIONAL]
-        near = difflib.get_close_matches(missing[0], unknown, n=1)
+        near = difflib.get_close_matches(missing[0], set(present) - {*REQUIRED, *OPTIONAL}, n=1)
         hint = f" (rename {near[0]!r}?)" if near else ""
         if missing[0] == "terminals" and not near and {"done", "dones"} & set(present):
             hint = " ('dones' may mean it, or also time limits, which belong in 'timeouts')"
         raise DataError(
             f"the dataset has no {missing[0]!r}{hint}; it needs {', '.join(REQUIRED)} and has {', '.join(present)}"
         )
+    given = {name: value for name, value in columns.items() if value is not None}
+    obs = {key: _column("observations", key, value) for key, value in _items(given["observations"])}
+    rows = len(next(iter(obs.values())))
+    if rows == 0:
+        raise DataError("dataset['observations'] has no rows: there is nothing to load")
+    for key, column in obs.items():
+        _check_length(_label("observations", key), column, rows)
+    next_obs = None
+    if "next_observations" in given:
+        after = {key: _column("next_observations", key, v) for key, v in _items(given["next_observations"])}
+        if {k: v.shape for k, v in after.items()} != {k: v.shape for k, v in obs.items()}:
+            raise DataError("dataset['next_observations'] must have the keys and shapes of dataset['observations']")
+        next_obs = {key: cast_like(_key("next_obs", key), value, obs[key]) for key, value in after.items()}
+    rewards = one_per_row("dataset['rewards']", _column("rewards", "", given["rewards"], rows), "row")
+    if rewards.dtype.kind not in "biuf":
+        raise DataError(f"dataset['rewards'] must be numbers, got dtype {rewards.dtype}")
+    episode = None
+    if "episode_ids" in given:
+        episode = _column("episode_ids", "", given["episode_ids"], rows)
+        if episode.dtype.kind not in "iu" or episode.ndim != 1:
+            raise DataError(
+                f"dataset['episode_ids'] must be one integer per row, got {episode.dtype} of shape {episode.shape}"
+            )
+    terminated = _flags(given, "terminals", rows)
+    return Columns(
+        obs=obs,
+        action=_column("actions", "", given["actions"], rows),
+        reward=rewards.astype(np.float32, copy=False),
+        terminated=terminated,
+        truncated=_time_limits(given, terminated, rows),
+        next_obs=next_obs,
+        episode=episode,
+        extras=_extras(given, rows),
+    )
 
 
 def _time_limits(given: Mapping[str, Any], terminated: Bools, rows: int) -> Bools | None:
     """The column `timeouts` under any of its names, or what `dones` say beyond the terminals."""
-    names = [name for name in ("timeouts", *TIMEOUTS) if given.get(name) is not None]
+    names = [name for name in ("timeouts", *TIMEOUTS) if name in given]
     if len(names) > 1:
         raise DataError(f"dataset['{names[0]}'] and dataset['{names[1]}'] mean the same: give one of them")
-    truncated = None
-    if names:
-        column = _sized(names[0], np.asarray(given[names[0]]), rows)
-        truncated = flags(f"dataset['{names[0]}']", column, "row")
-    for name in ("done", "dones"):
-        if given.get(name) is not None:
-            done = flags(f"dataset['{name}']", _sized(name, np.asarray(given[name]), rows), "row")
-            if (terminated & ~done).any() or (truncated is not None and ((terminated | truncated) != done).any()):
-                raise DataError(
-                    f"dataset['{name}'] contradicts 'terminals' and 'timeouts': leave it out; an episode ends where "
-                    "the task is over ('terminals') or a time limit cuts it off ('timeouts')"
-                )
-            truncated = done & ~terminated if truncated is None else truncated
+    truncated = _flags(given, names[0], rows) if names else None
+    for name in DONES & given.keys():
+        done = _flags(given, name, rows)
+        if (terminated & ~done).any() or (truncated is not None and ((terminated | truncated) != done).any()):
+            raise DataError(
+                f"dataset['{name}'] contradicts 'terminals' and 'timeouts': leave it out; an episode ends where "
+                "the task is over ('terminals') or a time limit cuts it off ('timeouts')"
+            )
+        truncated = done & ~terminated if truncated is None else truncated
     return truncated
 
 
 def _extras(given: Mapping[str, Any], rows: int) -> dict[str, Array]:
-    known = {*REQUIRED, *OPTIONAL, *TIMEOUTS, "done", "dones"}
-    flat: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in known:
-            near = difflib.get_close_matches(str(name), set(OPTIONAL) - given.keys(), n=1, cutoff=0.85)
-            if near or name in ("next_obs", "next_states"):
-                raise DataError(f"dataset[{name!r}] is not known: rename it {(near or OPTIONAL[1:2])[0]!r}, or drop it")
-            parts = value.items() if isinstance(value, Mapping) else [("", value)]
-            flat |= {_key(str(name), key): np.asarray(part) for key, part in parts if not isinstance(part, Mapping)}
-    return {
-        name: single_precision(column)
-        for name, column in flat.items()
-        if column.ndim and len(column) == rows and not column.dtype.hasobject
-    }
+    found: dict[str, Any] = {}
+    for name in [name for name in given if name not in {*REQUIRED, *OPTIONAL, *TIMEOUTS, *DONES}]:
+        near = difflib.get_close_matches(str(name), set(OPTIONAL) - given.keys(), n=1, cutoff=0.85)
+        if near or name in ("next_obs", "next_states"):
+            near = near or ["next_observations"]
+            raise DataError(f"dataset[{name!r}] is not known: rename it {near[0]!r}, or drop it")
+        parts = given[name].items() if isinstance(given[name], Mapping) else [("", given[name])]
+        found |= {_key(str(name), key): np.asarray(part) for key, part in parts if not isinstance(part, Mapping)}
+    whole = {name: c for name, c in found.items() if c.ndim and len(c) == rows and not c.dtype.hasobject}
+    return {name: single_precision(column) for name, column in whole.items()}
 
 
 def _items(obs: Any) -> list[tuple[str, Any]]:
-    if not isinstance(obs, Mapping):
-        return [("", obs)]
-    if not obs:
+    if isinstance(obs, Mapping) and not obs:
         raise DataError("dataset['observations'] is a dict without arrays")
-    return sorted(obs.items())
+    return sorted(obs.items()) if isinstance(obs, Mapping) else [("", obs)]
 
 
-def _named(name: str, key: str) -> str:
-    return f"{name}']['{key}" if key else name
-
-
-def _column(name: str, key: str, values: Any) -> Array:
-    column = np.asarray(values)
+def _column(name: str, key: str, values: Any, rows: int | None = None) -> Array:
+    """A column of finite numbers, with this many rows if that is known."""
+    column, name = np.asarray(values), _label(name, key)
     if column.ndim == 0 or column.dtype == object:
-        raise DataError(f"dataset['{_named(name, key)}'] must be an array with one row per step")
+        raise DataError(f"{name} must be an array with one row per step")
+    if rows is not None:
+        _check_length(name, column, rows)
     column = single_precision(column)
-    check_finite(f"dataset['{_named(name, key)}']", column)
+    check_finite(name, column)
     return column
 
 
-def _sized(name: str, column: Array, rows: int) -> Array:
-    if column.ndim == 0 or len(column) != rows:
-        found = "no" if column.ndim == 0 else len(column)
+def _label(name: str, key: str) -> str:
+    return f"dataset['{name}']['{key}']" if key else f"dataset['{name}']"
+
+
+def _check_length(name: str, column: Array, rows: int) -> None:
+    if len(column) != rows:
         raise DataError(
-            f"dataset['{name}'] has {found} rows but dataset['observations'] has {rows}: "
-            "every column needs one row per step"
+            f"{name} has {len(column)} rows but dataset['observations'] has {rows}: every column needs one row per step"
         )
-    return column
 
 
-def _rewards(column: Array) -> NDArray[np.float32]:
-    column = one_per_row("dataset['rewards']", column, "row")
-    if column.dtype.kind not in "biuf":
-        raise DataError(f"dataset['rewards'] must be numbers, got dtype {column.dtype}")
-    with np.errstate(over="ignore"):
-        column = column.astype(np.float32, copy=False)
-    check_finite("dataset['rewards']", column)
-    return column
+def _flags(given: Mapping[str, Any], name: str, rows: int) -> Bools:
+    return flags(f"dataset['{name}']", _column(name, "", given[name], rows), "row")
 
 
 def flags(name: str, values: Any, whose: str, hint: str = "") -> Bools:
@@ -601,12 +560,6 @@ def one_per_row(name: str, column: Array, whose: str) -> Array:
     if column.ndim == 0 or column.size != len(column):
         raise DataError(f"{name} must be one value per {whose}, got shape {column.shape}")
     return column.reshape(-1)
-
-
-def _integers(name: str, column: Array) -> Array:
-    if not np.issubdtype(column.dtype, np.integer) or column.ndim != 1:
-        raise DataError(f"dataset['{name}'] must be one integer per row, got {column.dtype} of shape {column.shape}")
-    return column
 
 
 def cast_like(name: str, column: Array, held: Array) -> Array:

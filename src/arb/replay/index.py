@@ -106,7 +106,6 @@ class ReplayIndex:
 
     @property
     def summary(self) -> str:
-        """How many rows there are and what samples them, for the `repr` of whatever holds this."""
         return f"{self.size} of {self.capacity} rows, {self.sampler!r}"
 
     # ---- what is where -------------------------------------------------------------------------------------------
@@ -120,12 +119,10 @@ class ReplayIndex:
 
     @property
     def oldest(self) -> int:
-        """The insertion order of the oldest row alive."""
         return max(self.num_added - self.capacity, 0)
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated per row."""
         return self.episode_ids.nbytes + self.next_index.nbytes
 
     def insertion_order(self, rows: Ints) -> Ints:
@@ -188,11 +185,9 @@ class ReplayIndex:
         return Members(rows, living, steps[living])
 
     def open_episode(self, env: int) -> OpenEpisode | None:
-        """The unfinished episode of an environment, if it has one."""
         return self._open.get(env)
 
     def open_envs(self) -> list[int]:
-        """The environments with an unfinished episode."""
         return list(self._open)
 
     # ---- rows in -------------------------------------------------------------------------------------------------
@@ -333,7 +328,6 @@ class ReplayIndex:
         return self.refreshed_at is None or self.num_added - self.refreshed_at >= every
 
     def sample_indices(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
-        """Rows of this shape, drawn with replacement."""
         sizes = shape if isinstance(shape, tuple | list) else (shape,)
         wanted = tuple(whole_number("a batch", size) for size in sizes)
         with self.lock:
@@ -367,7 +361,6 @@ class ReplayIndex:
                 self.sampler.train(rows, gather, self.rng)
 
     def stats(self) -> dict[str, float]:
-        """Metrics of the sampling distribution, explained in docs/reference; looks at every row."""
         with self.lock:
             self._check_not_empty("described")
             metrics = describe(self.sampler.probabilities(), self)
@@ -392,7 +385,7 @@ class ReplayIndex:
                 "refreshed_at": self.refreshed_at,
             }
             opened = [(env, episode.id) for env, episode in self._open.items()]
-            arrays = {
+            arrays: State = {
                 "counters": np.array([self.capacity, self.num_added, self.num_ids], np.int64),
                 "episode_ids": self.episode_ids[: self.size].copy(),
                 "open": np.array(opened, np.int64).reshape(-1, 2),

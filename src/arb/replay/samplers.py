@@ -108,7 +108,6 @@ class Sampler(ABC):
         """With `needs_critic`: look at Q(s, π(s)) − Q(s, a) of any rows, under the current critics."""
 
     def metrics(self) -> dict[str, float]:
-        """Metrics of its own that a strategy adds to the buffer's."""
         return {}
 
     def __repr__(self) -> str:
@@ -129,11 +128,9 @@ class Uniform(Sampler):
     """Uniform over all rows (the paper's Naive)."""
 
     def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
-        """Rows of this shape."""
         return rng.integers(self.index.size, size=shape)
 
     def probabilities(self) -> NDArray[np.float64]:
-        """1 / size for all."""
         return np.full(self.index.size, 1.0 / self.index.size)
 
 
@@ -150,7 +147,6 @@ class Mixed(Sampler):
         self.offline_share = offline_share
 
     def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
-        """Rows of this shape; of the n rows along the last axis, round(n * offline_share) are offline."""
         offline = round(shape[-1] * self._offline_share_now())
         rows = np.empty(shape, np.int64)
         rows[..., :offline] = self.uniform(rng, (*shape[:-1], offline), online=False)
@@ -158,7 +154,6 @@ class Mixed(Sampler):
         return rows
 
     def probabilities(self) -> NDArray[np.float64]:
-        """The share of each origin, uniform over its rows."""
         online = self.index.is_online(np.arange(self.index.size))
         share = self._offline_share_now()
         counts = np.maximum([(~online).sum(), online.sum()], 1)
@@ -200,7 +195,6 @@ class Annealed(Mixed):
         self._online = 0
 
     def insert(self, rows: Ints) -> None:
-        """Count online steps."""
         self._step_to(self._online + int(self.index.is_online(rows).sum()))
 
     def _step_to(self, online: int) -> None:
@@ -208,15 +202,12 @@ class Annealed(Mixed):
         self.offline_share = self.first_share * max(0.0, 1.0 - online / self.online_steps)
 
     def metrics(self) -> dict[str, float]:
-        """The share of a batch that is offline."""
         return {"offline_share": self.offline_share}
 
     def state(self) -> State:
-        """The online steps so far."""
         return {"online": np.array(self._online)}
 
     def restore(self, state: State) -> None:
-        """Continue after so many online steps."""
         self._step_to(int(state["online"]))
 
 
@@ -233,20 +224,17 @@ class Recent(Sampler):
         self.half_life = half_life
 
     def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
-        """Rows of this shape, by the inverse of the distribution function of the age."""
         size, rate = self.index.size, self._rate()
         age = np.log1p(rng.random(shape) * math.expm1(-rate * size)) / -rate
         newest = self.index.num_added - 1
         return np.asarray((newest - np.minimum(age.astype(np.int64), size - 1)) % self.index.capacity)
 
     def probabilities(self) -> NDArray[np.float64]:
-        """exp(-rate · age), normalised."""
         age = self.index.num_added - 1 - self.index.insertion_order(np.arange(self.index.size))
         weight = np.exp(-self._rate() * age)
         return np.asarray(weight / weight.sum())
 
     def _rate(self) -> float:
-        """How fast the logarithm of the probability falls, per row."""
         size = self.index.size
         return math.log(2.0) / (self.half_life * size if self.half_life <= 1.0 else self.half_life)
 
@@ -265,26 +253,22 @@ class SumTree:
     """
 
     def __init__(self, capacity: int):
-        if capacity < 1:
-            raise DataError(f"a sum tree needs a capacity of at least 1, got {capacity}")
         self.capacity = capacity
         self._leaves = 1 << (capacity - 1).bit_length()
         self._node = np.zeros(2 * self._leaves)  # node 1 is the root; the children of i are 2i and 2i + 1
 
     @property
     def total(self) -> float:
-        """The sum of all weights."""
         return float(self._node[1])
 
     def get(self, rows: ArrayLike) -> NDArray[np.float64]:
-        """The weights of these rows."""
-        return np.asarray(self._node[self._leaves + self._checked(rows)])
+        return np.asarray(self._node[self._leaves + np.asarray(rows)])
 
     def set(self, rows: ArrayLike, weights: ArrayLike) -> None:
         """Give these rows these weights; of a row named twice, the last weight counts."""
-        node = self._leaves + self._checked(rows)
-        weight = np.broadcast_to(np.asarray(weights, np.float64), node.shape)
-        if not np.isfinite(weight).all() or (weight < 0.0).any():
+        node = self._leaves + np.atleast_1d(np.asarray(rows))
+        weight = np.asarray(weights, np.float64)
+        if not (np.isfinite(weight) & (weight >= 0.0)).all():
             raise DataError("weights must be finite and not negative")
         self._node[node] = weight
         while node.size and node.flat[0] > 1:
@@ -310,18 +294,10 @@ class SumTree:
         return node - self._leaves
 
     def state(self) -> NDArray[np.float64]:
-        """The weights of all rows, from which `restore` rebuilds the tree bit for bit."""
         return self._node[self._leaves : self._leaves + self.capacity].copy()
 
     def restore(self, weights: NDArray[np.float64]) -> None:
-        """Take over the weights of another tree of the same capacity."""
         self.set(np.arange(self.capacity), weights)
-
-    def _checked(self, rows: ArrayLike) -> NDArray[Any]:
-        index = np.atleast_1d(np.asarray(rows, np.int64))
-        if index.size and (index.min() < 0 or index.max() >= self.capacity):
-            raise DataError(f"rows must lie in 0..{self.capacity - 1}, got {index.min()}..{index.max()}")
-        return index
 
 
 # ---- metrics of a distribution ---------------------------------------------------------------------------------------
@@ -359,7 +335,6 @@ def top_mass(mass: NDArray[np.float64], share: float = 0.01) -> float:
 
 
 def describe(p: NDArray[np.float64], index: "ReplayIndex") -> dict[str, float]:
-    """The metrics of a distribution over the rows 0..size-1 of an index."""
     rows = np.arange(index.size)
     online, episode = index.is_online(rows), index.episode_ids[: index.size]
     mass = np.bincount(episode, weights=p, minlength=index.num_ids).astype(np.float64)

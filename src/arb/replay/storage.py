@@ -41,7 +41,6 @@ class Batch(NamedTuple):
     """Discounted Monte-Carlo return from this step on; `-inf` while its episode is open, so `max(q, .)` is q."""
 
     def reshape(self, shape: tuple[int, ...]) -> "Batch":
-        """The same transitions with other leading axes."""
         return Batch(*(_reshaped(column, shape) for column in self))
 
 
@@ -91,7 +90,6 @@ class Storage:
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated for columns and final observations."""
         return sum(c.nbytes for c in self.columns.values()) + sum(f.nbytes for f in self._final.values())
 
     def fit(self, obs: Leaves, action: Array, next_obs: Leaves) -> tuple[Leaves, Array, Leaves]:
@@ -166,7 +164,6 @@ class Storage:
         return column[rows] if isinstance(rows, slice) else column.take(rows, axis=0)
 
     def gather(self, rows: Ints, index: "ReplayIndex", n_step: int, gamma: float) -> Batch:
-        """The transitions in some rows, or those over `n_step` steps from them on."""
         last, reward = rows, self.at("reward", rows)
         factor: Any = np.float32(1.0)
         if n_step > 1:
@@ -190,7 +187,6 @@ class Storage:
 
     # ---- saving --------------------------------------------------------------------------------------------------
     def state(self, rows: Some) -> State:
-        """These rows of every column, and the final observations."""
         held = {f"column.{name}": column[rows] for name, column in self.columns.items()}
         return held | {f"final.{key}": column for key, column in self._final.items()}
 
