@@ -11,6 +11,6 @@ from arb.data.formats import read_dataset, write_dataset
 from arb.data.tasks import TASKS, Reference, Task, find_task, normalised
 
 __all__ = [
-    "TASKS", "Audit", "DataWarning", "Reference", "Task", "audit", "bundled_names", "find_task",
-    "normalised", "read_dataset", "write_dataset",
+    "TASKS", "Audit", "DataWarning", "Reference", "Task", "audit", "bundled_names", "find_task", "normalised",
+    "read_dataset", "write_dataset",
 ]  # fmt: skip

@@ -291,19 +291,6 @@ def _limits(data: Dataset, limit: int | None) -> Iterator[Finding]:
         yield Finding("missing ends", FAULT, f"{text}: ends are missing; {REMEDY}")
 
 
-# For callers that hold columns; they go when those hold a dataset.
-def serious(_: Any, raw: Mapping[str, Any]) -> Iterator[str]:
-    yield from faults(make_dataset(raw, "dataset"))
-
-
-def limits_as_terminals(columns: Any, limit: int | None) -> str:
-    return next((f.text for f in _limits(Dataset.from_dict(columns), limit) if f.check == "time limits"), "")
-
-
-def joined_episodes(columns: Any, limit: int | None) -> str:
-    return next((f.text for f in _limits(Dataset.from_dict(columns), limit) if f.check == "missing ends"), "")
-
-
 # ---- in numbers ------------------------------------------------------------------------------------------------------
 def reference_of(source: str, data: Dataset) -> Reference | None:
     """The score reference of a dataset: of its task, else of the environment its file names."""
