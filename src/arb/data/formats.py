@@ -13,7 +13,6 @@ import itertools
 import math
 import os
 import re
-import stat
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -283,10 +282,8 @@ def _read_episodes(listing: Listing, mapping: Mapping[str, tuple[str, ...]]) -> 
     found: dict[str, Any] = {name: np.full(sum(lengths), value, np.float32) for name, value in constants.items()}
     for name, arrays in parts.items():
         head, slash, rest = name.partition("/")
-        try:
+        with one_line(f"{listing.path}: {name} differs between episodes"):
             column = np.concatenate(arrays)
-        except ValueError:
-            raise DataError(f"{listing.path}: {name} has another shape in some episodes than in others") from None
         found |= {head: {**found.get(head, {}), rest: column}} if slash else {name: column}
     return {**found, "episode_ids": np.repeat(np.arange(len(places)), lengths)}
 
@@ -328,7 +325,8 @@ def _contents(listing: Listing) -> str:
 # ---- HDF5 and npz ----------------------------------------------------------------------------------------------------
 @contextmanager
 def _open_hdf5(path: Path) -> Iterator[Listing]:
-    h5py = _h5py()
+    with one_line("reading HDF5 needs h5py: install arb with its extra 'train'"):
+        import h5py
     arrays: dict[str, Any] = {}
     attributes: dict[str, Any] = {}
     size = file_size(path)
@@ -353,14 +351,6 @@ def _open_hdf5(path: Path) -> Iterator[Listing]:
                 plain = np.asarray(value).tolist()
                 attributes[name] = plain.decode(errors="replace") if isinstance(plain, bytes) else plain
         yield Listing(str(path), size, arrays, _short(attributes))
-
-
-def _h5py() -> Any:
-    try:
-        import h5py
-    except ImportError:
-        raise DataError("reading and writing HDF5 needs h5py: install arb with its extra 'train'") from None
-    return h5py
 
 
 def _unreadable(item: Any) -> str:
@@ -444,10 +434,8 @@ def _integers(column: Array) -> Array:
 
 def _open_parquet(place: Path) -> AbstractContextManager[Listing]:
     """A Parquet file, or a LeRobot dataset of version 2 or 3; images, videos and texts are left out."""
-    try:
+    with one_line(f"{place}: reading Parquet needs pyarrow: install arb with its extra 'lerobot'"):
         import pyarrow.parquet as parquet
-    except ImportError:
-        raise DataError(f"{place}: reading Parquet needs pyarrow: install arb with its extra 'lerobot'") from None
     found = (sorted(place.glob(pattern)) for pattern in ("data/**/*.parquet", "*.parquet"))
     files = next(filter(None, found), []) if place.is_dir() else [place]
     if not files:
@@ -503,10 +491,8 @@ def _read_minari(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     Minari's versions of D4RL's tasks are other recordings on other physics (Minari issues 296, 304, 318): never compare
     scores on them with those on D4RL's files.
     """
-    try:
+    with one_line(f"minari:{name} needs Minari: install arb with its extra 'minari'"):
         import minari
-    except ImportError:
-        raise DataError(f"minari:{name} needs Minari: install arb with its extra 'minari'") from None
     if name not in minari.list_local_datasets():
         known = ", ".join(sorted(minari.list_local_datasets())) or "none"
         raise DataError(f"minari:{name} is not installed (installed: {known}); get it with: minari download {name}")
@@ -558,8 +544,10 @@ def write_dataset(path: Path, dataset: Dataset, compression: int = 4) -> None:
     if path.suffix.lower() == ".npz":
         write_npz(path, {**columns, **attributes})
         return
+    with one_line("writing HDF5 needs h5py: install arb with its extra 'train'"):
+        import h5py
     made = io.BytesIO()  # in memory first: on a full disk the HDF5 library brings down the process
-    with _h5py().File(made, "w") as file:
+    with h5py.File(made, "w") as file:
         for name, column in columns.items():
             file.create_dataset(name, data=column, compression="gzip", compression_opts=compression, shuffle=True)
         file.attrs.update(attributes)
@@ -579,15 +567,9 @@ def without_suffix(name: str) -> str:
 # ---- bounds ----------------------------------------------------------------------------------------------------------
 def file_size(path: Path) -> int:
     """The size of a regular file; a folder, a pipe or a device is refused."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (OSError, ValueError) as problem:
-        raise DataError(f"{path}: cannot be opened ({first_line(problem)})") from None
-    if not stat.S_ISREG(status.st_mode):
-        raise DataError(f"{path} is not a regular file")
-    return status.st_size
+    if not path.is_file():
+        raise DataError(f"{path} is not a regular file" if path.exists() else f"{path}: no such file")
+    return path.stat().st_size
 
 
 def check_size(path: str, wanted: int, size: int, what: str = "the data") -> None:
