@@ -20,29 +20,8 @@ from arb.files import atomic_write, check_folder
 from arb.lab.agents import agent_label
 from arb.lab.metrics import REPLAY, Metric
 from arb.progress import count
-from arb.report import stats
-from arb.report.plots import (
-    buffer_share,
-    figures,
-    looks,
-    reference_lines,
-    rendered,
-    score_range,
-    squeeze,
-    text_curves,
-    themed,
-)  # fmt: skip
-from arb.report.records import (
-    MEASURES,
-    Floats,
-    Record,
-    Results,
-    RunGroup,
-    file_names,
-    group_runs,
-    read_runs,
-    spaced,
-)
+from arb.report import plots, stats
+from arb.report.records import MEASURES, Floats, Record, Results, RunGroup, file_names, group_runs, read_runs, spaced
 from arb.report.tables import Entry, Table, baseline_of, tables
 
 PathLike = str | os.PathLike[str]
@@ -91,19 +70,19 @@ def make_report(
     parts = runs.by_archive()
     if sum(1 for part in parts.values() if part.all[0].archive) < 2:
         parts = {"": runs}
-    folders = {name: f"{file}/" if name else "" for name, file in file_names(parts).items()}
+    folders = {name: f"/{file}" if name else "" for name, file in file_names(parts).items()}
     content: dict[str, bytes] = {}
     sections, texts = [], []
     for name, part in parts.items():
         results = group_runs(part)
         made = tables(results, baseline)
         for table in made:
-            content |= {f"tables/{folders[name]}{file.removeprefix('tables/')}": text.encode()
-                        for file, text in table.files().items()}  # fmt: skip
-        with themed("light"):
-            for figure_name, figure in figures(results, baseline):
-                drawn = rendered(figure).items()
-                content |= {f"figures/{folders[name]}{figure_name}.{ending}": data for ending, data in drawn}
+            content |= {file: text.encode() for file, text in table.files(f"tables{folders[name]}").items()}
+        with plots.themed("light"):
+            for agent in results.agents():
+                for kind, figure in plots.agent_figures(results, agent, baseline):
+                    file = f"figures{folders[name]}/{kind}-{results.file(agent)}"
+                    content |= {f"{file}.{ending}": data for ending, data in plots.rendered(figure).items()}
         sections.append(page_data(results, made, name, baseline))
         texts.append(f"{name}\n{'═' * len(name)}\n{_text(results, made, brief=True)}" if name else _text(results, made))
     content["index.html"] = page(sections, runs.unreadable, title).encode()
@@ -115,7 +94,9 @@ def _text(results: Results, made: Sequence[Table], brief: bool = False) -> str:
     """Areas, last evaluations and differences to the baseline of all agents, their curves, and what is missing."""
     kinds = ("paired-1-",) if brief else ("area-", "last-", "paired-1-")
     chosen = [table.text() for table in made if table.name.startswith(kinds)]
-    return "\n".join(part for part in [*chosen, "" if brief else text_curves(results), missing_text(results)] if part)
+    return "\n".join(
+        part for part in [*chosen, "" if brief else plots.text_curves(results), missing_text(results)] if part
+    )
 
 
 def missing_text(results: Results, most: int = 10) -> str:
@@ -157,7 +138,7 @@ def embedded(data: Any) -> str:
 
 def page_data(results: Results, made: Sequence[Table], name: str = "", baseline: str = "naive") -> dict[str, Any]:
     """Everything that a section of the page shows, as plain values for JSON."""
-    look = looks(results)
+    look = plots.looks(results)
     metrics = [metric for metric in _metrics(results) if any(g.metric(f"replay.{metric.name}") for g in results.groups)]
     runs = results.runs.all
     return {
@@ -217,7 +198,6 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
-    """The number apart from its uncertainty, so that the page can set the latter smaller."""
     if entry.value is None:
         return {"value": None, "mark": entry.mark}
     alone = replace(entry, std=None, low=None, high=None, n=None, mark="").shown()
@@ -244,11 +224,12 @@ def _differences(results: Results, agent: str, baseline: str) -> dict[str, Any] 
 
 def _panel(groups: Sequence[RunGroup], metrics: Sequence[Metric]) -> dict[str, Any]:
     """The charts of one agent on one dataset."""
-    low, high = score_range(groups)
-    buffer = buffer_share(groups)
+    low, high = plots.score_range(groups)
+    buffer = plots.buffer_share(groups)
     return {
         "task": groups[0].task, "agent": groups[0].agent, "unit": groups[0].unit, "range": [low, high],
-        "squeeze": squeeze(groups), "lines": [{"name": n, "y": y} for n, y in reference_lines(groups).items()],
+        "squeeze": plots.squeeze(groups),
+        "lines": [{"name": name, "y": y} for name, y in plots.reference_lines(groups).items()],
         "buffer": _banded(*_thinned(*buffer)) if buffer else None,
         "groups": [_group(group, metrics) for group in groups],
     }  # fmt: skip

@@ -5,7 +5,7 @@ Matplotlib writes the same bytes every time.
 
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,24 +69,19 @@ def _lightened(colour: str, share: float) -> str:
 
 
 def _styles(results: Results) -> dict[str, dict[str, Any]]:
-    def line(dash: str) -> Any:
-        return (0, tuple(float(part) / 2 for part in dash.split())) if dash else "-"
-
-    return {name: {"color": colour, "linestyle": line(dash)} for name, (colour, dash) in looks(results).items()}
+    dashes: dict[str, Any] = {dash: (0, tuple(float(part) / 2 for part in dash.split())) for dash in _DASHES[1:]}
+    return {n: {"color": colour, "linestyle": dashes.get(dash, "-")} for n, (colour, dash) in looks(results).items()}
 
 
 # ---- what is drawn, for Matplotlib and for the page ------------------------------------------------------------------
 def reference_lines(groups: Sequence[RunGroup]) -> dict[str, float]:
     """Scores of the dataset's mean and best episode and of behaviour cloning, where the runs recorded them."""
     found = {}
-    for key, name in (
-        ("best_return", "best of the data"),
-        ("mean_return", "mean of the data"),
-        ("cloning_return", "cloning"),
-    ):
-        values = {run.data.get(key) for group in groups for run in group.runs}
-        if len(values) == 1 and isinstance(value := values.pop(), int | float) and math.isfinite(value):
-            found[name] = float(normalised(np.array(value, float), groups[0].runs[0].reference))
+    for name, words in (("best", "best of the data"), ("mean", "mean of the data"), ("cloning", "cloning")):
+        values = [run.data.get(f"{name}_return") for group in groups for run in group.runs]
+        value = values[0] if values.count(values[0]) == len(values) else None
+        if isinstance(value, int | float) and math.isfinite(value):
+            found[words] = float(normalised(np.array(value, float), groups[0].runs[0].reference))
     return found
 
 
@@ -312,7 +307,6 @@ def _legend(figure: Figure, handles: Mapping[str, Any], order: Sequence[str]) ->
 
 
 def _banded(axes: Any, steps: Any, values: Any, label: str | None, **style: Any) -> None:
-    """A mean over seeds with one standard deviation around it."""
     mean = values.mean(0)
     if len(values) > 1:
         std = values.std(0, ddof=1)
@@ -321,7 +315,6 @@ def _banded(axes: Any, steps: Any, values: Any, label: str | None, **style: Any)
 
 
 def tidy(axes: Any, grid: str = "y") -> None:
-    """Spines and grid as all figures have them."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis=grid)
     axes.set_axisbelow(True)
@@ -388,10 +381,3 @@ def text_curves(results: Results) -> str:
             lines.append(line)
         lines.append("")
     return "\n".join(lines)
-
-
-def figures(results: Results, baseline: str = "naive") -> Iterable[tuple[str, Figure]]:
-    """Every figure of a report, with its name."""
-    for agent in results.agents():
-        for kind, figure in agent_figures(results, agent, baseline):
-            yield f"{kind}-{results.file(agent)}", figure

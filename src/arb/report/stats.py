@@ -1,13 +1,9 @@
 """The statistics of a report: paired differences between strategies, with Student's interval and Holm's correction.
 
 Strategies of one seed start from the same pre-trained agent, so their scores are subtracted. Differences are given as
-one array per task, a number per seed. All tasks weigh the same, whatever their seeds. What a claim is about is the
-dataset, so the headline interval and test treat the mean difference of each dataset as one observation; the interval
-over seeds stands beside it and says how well the mean over these datasets is known.
-
-The interquartile mean, bootstrap intervals and performance profiles (Agarwal et al., Deep Reinforcement Learning at the
-Edge of the Statistical Precipice, 2021) are for the comparison with the paper only: bootstrap intervals of a handful of
-seeds are too narrow.
+one array per task, a number per seed. All tasks weigh the same, whatever their seeds. A claim is about datasets, so the
+headline interval and test treat the mean difference of each dataset as one observation; the interval over seeds says
+how well the mean over these very datasets is known.
 """
 
 import json
@@ -43,37 +39,24 @@ class Estimate(NamedTuple):
 
 
 def sample_std(values: ArrayLike) -> float | None:
-    """The sample standard deviation (divided by n - 1); None for a single value, of which nothing is known.
-
-    >>> sample_std([1.0, 3.0])
-    1.4142135623730951
-    """
+    """The sample standard deviation (divided by n - 1); None for a single value."""
     values = np.asarray(values, float)
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
 # ---- Student's interval and test -------------------------------------------------------------------------------------
 def mean_of(differences: ByTask) -> float:
-    """The mean over tasks of the mean over seeds.
-
-    >>> mean_of([np.array([1.0, 3.0]), np.array([10.0])])
-    6.0
-    """
+    """The mean over tasks of the mean over seeds."""
     return float(np.mean([values.mean() for values in differences]))
 
 
-def over_datasets(differences: ByTask) -> list[Floats]:
-    """The mean of every dataset as one observation, so that intervals and tests are over datasets, not over seeds.
+def headline(differences: ByTask) -> ByTask:
+    """What a claim rests on: the means of the datasets, each one observation, or the seeds of the only dataset.
 
-    >>> over_datasets([np.array([1.0, 3.0]), np.array([10.0])])
+    >>> headline([np.array([1.0, 3.0]), np.array([10.0])])
     [array([ 2., 10.])]
     """
-    return [np.array([values.mean() for values in differences])]
-
-
-def headline(differences: ByTask) -> ByTask:
-    """What a claim rests on: the datasets where there are several, the seeds of the only one otherwise."""
-    return over_datasets(differences) if len(differences) > 1 else differences
+    return [np.array([values.mean() for values in differences])] if len(differences) > 1 else differences
 
 
 def standard_error(differences: ByTask) -> tuple[float, float] | None:
@@ -141,11 +124,7 @@ def holm(values: Mapping[Key, float | None]) -> dict[Key, float | None]:
 
 
 def verdict(differences: ByTask, corrected: float | None, margin: float | None = MARGIN) -> Verdict:
-    """What may be said: a corrected p-value below 5%, an interval within the margin, or nothing.
-
-    >>> [verdict([np.array(values)], 0.2) for values in ([1.0, 1.5, 2.0], [-9.0, 1.5, 20.0])]
-    ['no difference that matters', 'cannot tell']
-    """
+    """What may be said: a corrected p-value below 5%, an interval within the margin, or nothing."""
     found = t_interval(differences)
     if found.low is None or found.high is None or corrected is None:
         return "cannot tell"
@@ -183,7 +162,6 @@ class Comparison:
         return tuple(t for t, pairs in self.pairs.items() if all(run.reference for pair in pairs for run in pair))
 
     def over(self, tasks: Iterable[str], measure: str = PRIMARY) -> list[Floats]:
-        """The differences of some tasks."""
         found = self.differences(measure)
         return [found[task] for task in tasks if task in found]
 
@@ -217,7 +195,7 @@ def _pairs(group: RunGroup, base: Mapping[str, Record]) -> tuple[tuple[Record, R
     return tuple((run, base[start]) for run, start in starts if start in base)
 
 
-# ---- for the comparison with the paper -------------------------------------------------------------------------------
+# ---- for the comparison with the paper, after Agarwal et al. (2021) --------------------------------------------------
 def iqm(values: ArrayLike, axis: int = -1) -> Floats:
     """The interquartile mean: a quarter of the values, rounded down, is left out at either end.
 
@@ -232,16 +210,10 @@ def iqm(values: ArrayLike, axis: int = -1) -> Floats:
 def bootstrap(
     scores: ByTask, statistic: Callable[..., Floats] = iqm, *, seed: int = 0, resamples: int = RESAMPLES
 ) -> Estimate:
-    """A statistic of all runs together, with its stratified percentile interval.
+    """A statistic of all runs together, with its stratified percentile interval, which is too narrow for few seeds.
 
     Seeds are drawn with replacement within each task. A task with one seed gives no interval, because resampling it
     would claim that nothing varies.
-
-    Args:
-        scores: one array per task.
-        statistic: takes an array and an axis, such as `iqm` or `np.mean`.
-        seed: of the resampling.
-        resamples: how many.
     """
     value = float(statistic(np.concatenate(scores), axis=0))
     if min(map(len, scores)) < 2:
@@ -253,9 +225,5 @@ def bootstrap(
 
 
 def profile(scores: ByTask, thresholds: ArrayLike) -> Floats:
-    """The performance profile: the share of runs above each threshold.
-
-    >>> profile([np.array([1.0, 3.0])], [0.0, 2.0, 4.0])
-    array([1. , 0.5, 0. ])
-    """
+    """The performance profile: the share of runs above each threshold."""
     return np.asarray((np.concatenate(scores)[:, None] > np.asarray(thresholds, float)).mean(0), float)

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,11 +70,10 @@ class Table:
 
     @property
     def legend(self) -> str:
-        """What bold type means, where there is any."""
         return self.bold if any(e.bold for _, entries in self.rows for e in entries) else ""
 
     def text(self) -> str:
-        """For a terminal; a star stands for bold type."""
+        """The table for a terminal; a star stands for bold type."""
         grid = [[*self.corner, *(f"{name} " for name in self.columns)]]
         grid += [[*labels, *(e.shown() + ("*" if e.bold else " ") for e in entries)] for labels, entries in self.rows]
         widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
@@ -88,8 +87,6 @@ class Table:
         return "\n".join([self.title, lines[0].rstrip(), rule, *(line.rstrip() for line in lines[1:]), *notes]) + "\n"
 
     def markdown(self) -> str:
-        """For a README."""
-
         def escaped(text: str) -> str:
             return re.sub(r"([\\|*_<>`\[\]])", r"\\\1", " ".join(text.split()))
 
@@ -105,8 +102,6 @@ class Table:
         return "\n".join([*lines, "", *(f"{escaped(note)}  " for note in notes)]) + "\n"
 
     def latex(self) -> str:
-        """For a paper."""
-
         def number(entry: Entry) -> str:
             text = re.sub(r"-(?=[\d.])", "$-$", _tex(entry.shown()))
             return rf"\textbf{{{text}}}" if entry.bold else text
@@ -133,12 +128,10 @@ class Table:
                 writer.writerow([*map(harmless, labels), harmless(name), *numbers, int(e.bold), e.mark])
         return text.getvalue()
 
-    def files(self) -> dict[str, str]:
+    def files(self, folder: str = "tables") -> dict[str, str]:
         """The table in every format, by file name."""
-        formats: Mapping[str, Callable[[], str]] = {
-            "txt": self.text, "md": self.markdown, "tex": self.latex, "csv": self.csv
-        }  # fmt: skip
-        return {f"tables/{self.name}.{ending}": write() for ending, write in formats.items()}
+        formats = {"txt": self.text(), "md": self.markdown(), "tex": self.latex(), "csv": self.csv()}
+        return {f"{folder}/{self.name}.{ending}": text for ending, text in formats.items()}
 
 
 _TEX = {
@@ -264,10 +257,7 @@ def overall_table(found: Sequence[Comparison], agent: str, tasks: Sequence[str],
         "about normal."
     ]
     if several:
-        notes.append(
-            "The interval over datasets says what to expect on another dataset of this kind; that over seeds, which "
-            "differences would come out again on these. The median is over datasets."
-        )
+        notes.append("The interval over datasets is about further datasets of this kind, that over seeds about these.")
     tested = sum(p is not None for p in corrected.values())
     notes.append(
         f"p: Student's test over {unit}, for the area only, corrected for {count(tested, 'comparison')} (Holm)."
@@ -283,29 +273,19 @@ def overall_table(found: Sequence[Comparison], agent: str, tasks: Sequence[str],
 def difference_table(
     rows: DifferenceRows, corner: tuple[str, ...], baseline: str, title: str = "", name: str = "differences"
 ) -> Table:
-    """Differences of the area, each with its interval, and whether it is significant, corrected for the whole table.
-
-    Args:
-        rows: differences to the baseline; none where they are not known.
-        corner: what the labels are.
-        baseline: the strategy that was subtracted.
-        title: of the table.
-        name: of its files.
-    """
+    """Differences of the area as given, each with its interval; significance is corrected for the whole table."""
     values = {(labels, column): some for labels, row in rows.items() for column, some in row.items() if some}
     corrected = stats.holm({key: stats.p_value(some) for key, some in values.items()})
     columns = tuple(dict.fromkeys(column for row in rows.values() for column in row))
 
-    def entry(key: tuple[tuple[str, ...], str]) -> Entry:
-        if key not in values:
-            return Entry()
-        some, p = values[key], corrected[key]
-        return estimated(stats.t_interval(some), bold=p is not None and p < LEVEL, n=sum(map(len, some)))
-
+    entries = {
+        key: estimated(stats.t_interval(some), bold=(corrected[key] or 1.0) < LEVEL, n=sum(map(len, some)))
+        for key, some in values.items()
+    }
     order = ", then over datasets" if any(len(some) > 1 for some in values.values()) else ""
-    body = tuple((labels, tuple(entry((labels, column)) for column in columns)) for labels in rows)
+    body = tuple((labels, tuple(entries.get((labels, column), Entry()) for column in columns)) for labels in rows)
     tested = count(sum(p is not None for p in corrected.values()), "comparison")
-    bold = any(e.bold for _, entries in body for e in entries)
+    bold = any(entry.bold for entry in entries.values())
     notes = (
         f"A run minus the run of {strategy_label(baseline)} with the same seed and pre-trained agent: mean over "
         f"seeds{order}, Student's {CONFIDENCE:.0%} interval, number of pairs.",
