@@ -68,8 +68,8 @@ def test_a_sweep_skips_what_is_finished(out):
     settings = {name: [value] for name, value in SETTINGS.items()}
     outcome = arb.sweep([TASK], strategies=["naive"], seeds=[0], preset="smoke", settings=settings, out=out, workers=1)
     assert (outcome.done, outcome.skipped, outcome.failed) == ([], [PLACE], {})
-    planned = json.loads((out / "plan.json").read_text())["cells"]
-    assert [cell["folder"] for cell in planned] == [PLACE]
+    with pytest.raises(arb.DataError, match="nowhere"):  # as the command does, before anything is started
+        arb.sweep([str(out / "nowhere.npz")], env="Pendulum-v1", preset="smoke", out=out)
 
 
 def test_a_comparison_reports_on_its_runs(out):

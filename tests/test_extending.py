@@ -133,8 +133,8 @@ def newest(monkeypatch, folder):
 
 def test_the_strategy_of_the_page_runs_resumes_and_is_reported(tmp_path, monkeypatch):
     import arb
+    from arb.errors import Interrupted
     from arb.lab.config import configure, flat, from_flat, settings_table
-    from arb.lab.machine import Interrupted
     from arb.lab.training import run
     from arb.report.records import read_runs
 
@@ -176,8 +176,8 @@ def test_a_plug_in_that_is_not_there_is_one_line(name, message, tmp_path, monkey
 
 
 def test_the_agent_of_the_page_runs_resumes_and_is_exported(tmp_path, monkeypatch):
+    from arb.errors import Interrupted
     from arb.lab.config import configure
-    from arb.lab.machine import Interrupted
     from arb.lab.training import run
     from arb.policies import load_policy
 

@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """Work was asked to stop, has saved what it did, and will continue from there."""
+
+
 class DataError(ValueError):
     """Data that cannot be used: the message says what is wrong, where, and what to do."""
 

@@ -156,7 +156,7 @@ def test_dict_observations_and_reported_success(
 def test_the_policy_is_chosen(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
-    with pytest.raises(DataError, match="has no best policy"):
+    with pytest.raises(DataError, match="no best policy"):
         main([str(folder), "--policy", "best"])
     arrays = dict(np.load(RunFolder(folder).policy()))
     arrays["net.biases.1"] = arrays["net.biases.1"] + 9.0  # always pushes one way
@@ -292,5 +292,5 @@ def test_mistakes_are_answered_in_one_line(line_run: Path, tmp_path: Path, capsy
         main([str(line_run)])
     (line_run / "config.json").write_text(json.dumps(described))
     RunFolder(line_run).policy().unlink()
-    with pytest.raises(DataError, match="holds no policy"):
+    with pytest.raises(DataError, match="no last policy"):
         main([str(line_run)])

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from arb import DataError
+from arb.errors import Interrupted
 from arb.lab.config import configure, flat, from_flat, with_key
 from arb.lab.folder import RunFolder
-from arb.lab.machine import Interrupted
 from arb.lab.training import run
 from arb.policies import load_policy
 from arb.suite.sac import Request, collect

@@ -10,11 +10,12 @@ from arb import DataError, ReplayBuffer, Uniform
 from arb.cli import main
 from arb.data.tasks import FAMILIES, Reference
 from arb.envs.rollout import ActionMap, Collector, play
+from arb.errors import Interrupted
 from arb.files import locked, write_text
 from arb.lab import training
 from arb.lab.config import configure, flat, with_key
 from arb.lab.folder import RunFolder, is_intact, write_folder
-from arb.lab.machine import Interrupted, MachineLog, Timer, check_memory, describe_machine
+from arb.lab.machine import MachineLog, Timer, check_memory, describe_machine
 from arb.lab.setup import Normalization, Setup
 from arb.lab.training import run
 from arb.policies import load_policy

@@ -12,7 +12,7 @@ import os
 import sys
 from typing import NamedTuple
 
-from arb.errors import DataError, suggest
+from arb.errors import DataError, Interrupted, suggest
 
 
 class Command(NamedTuple):
@@ -99,8 +99,8 @@ def _run(name: str, arguments: list[str]) -> int:
         return _said(name, trouble(problem), 1)
     except MemoryError:
         return _said(name, "not enough memory: close other programs, or use a smaller dataset", 1)
-    except KeyboardInterrupt:
-        return _said(name, "interrupted", 130)
+    except (KeyboardInterrupt, Interrupted) as stopped:
+        return _said(name, str(stopped) or "interrupted", 130)
 
 
 def _said(name: str, line: str, status: int) -> int:

@@ -13,7 +13,7 @@ from arb.files import check_writable
 from arb.replay.dataset import Dataset
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def _list(arguments: argparse.Namespace) -> None:
     from arb.data.fetch import bundled, bundled_names, cached
 
     print(f"{'task':<28}{'environment':<24}{'horizon':>8}{'score 0 .. 100':>22}{'MB':>6}  {'here':<5}reward for IQL")
@@ -31,20 +31,18 @@ def _list(arguments: argparse.Namespace) -> int:
         print(f"{task.name:<28}{task.env:<24}{task.horizon:>8}{_scale(task):>22}{'':>6}  {'made':<5}")
     for name in bundled_names():
         print(f"bundled:{name:<20}{'':<24}{'':>8}{'':>22}{bundled(name).stat().st_size / 1e6:>6.1f}  yes")
-    return 0
 
 
 def _scale(task: Task) -> str:
     return f"{task.reference.low:.1f} .. {task.reference.high:.1f}" if task.reference else ""
 
 
-def _fetch(arguments: argparse.Namespace) -> int:
+def _fetch(arguments: argparse.Namespace) -> None:
     from arb.data.fetch import fetch
 
     mirrors = [*arguments.mirror, *filter(None, os.environ.get("ARB_MIRROR", "").split())]
     for name in arguments.name:
         print(fetch(find_task(name), tuple(mirrors)))
-    return 0
 
 
 def _load(source: str, columns: str) -> Dataset:
@@ -56,14 +54,13 @@ def _load(source: str, columns: str) -> Dataset:
         return load_dataset(source, columns)
 
 
-def _info(arguments: argparse.Namespace) -> int:
+def _info(arguments: argparse.Namespace) -> None:
     from arb.data.audit import describe, reference_of
     from arb.data.tasks import Reference
 
     data = _load(arguments.file, arguments.columns)
     reference = Reference(*arguments.reference) if arguments.reference else reference_of(arguments.file, data)
     print("\n".join(describe(data, reference)))
-    return 0
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -80,7 +77,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     return 0 if result.sound else 1
 
 
-def _convert(arguments: argparse.Namespace) -> int:
+def _convert(arguments: argparse.Namespace) -> None:
     from arb.data.audit import FAULT, audit
     from arb.data.formats import check_suffix, write_dataset
     from arb.progress import count
@@ -101,10 +98,9 @@ def _convert(arguments: argparse.Namespace) -> int:
         if finding.level == FAULT or finding.check == "missing ends":
             print(f"warning: {finding.text}")
     print(f"{arguments.out}: {count(len(data), 'row')}, {count(data.num_episodes, 'episode')}")
-    return 0
 
 
-def _make(arguments: argparse.Namespace) -> int:
+def _make(arguments: argparse.Namespace) -> None:
     from arb.suite.datasets import load_dataset, made, make, verdict, wanted
 
     asked = wanted(arguments.name, arguments.rows, arguments.seed)
@@ -116,34 +112,26 @@ def _make(arguments: argparse.Namespace) -> int:
     else:
         dataset = make(asked, arguments.out)
         print(f"{arguments.out}: {len(dataset):,} rows\n{verdict(asked, dataset)}")
-    return 0
 
 
-def _collect(arguments: argparse.Namespace) -> int:
+def _collect(arguments: argparse.Namespace) -> None:
     from arb.suite.sac import Request, collect
 
     check_writable(arguments.out)
     folder = arguments.folder or arguments.out.with_suffix(".sac")
     request = Request(
-        arguments.env,
-        arguments.quality,
-        arguments.steps,
-        arguments.seed,
-        arguments.sac_steps,
-        arguments.evaluate_every,
-        folder,
-        arguments.compact,
-    )
+        arguments.env, arguments.quality, arguments.steps, arguments.seed, arguments.sac_steps,
+        arguments.evaluate_every, folder, arguments.compact,
+    )  # fmt: skip
     dataset = collect(request, arguments.out, "arb data " + " ".join(arguments.arguments))
     print(f"{arguments.out}: {len(dataset):,} rows")
-    return 0
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
     parser.description = "List, fetch, inspect, audit and collect datasets."
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+    def command(name: str, run: Callable[[argparse.Namespace], int | None], text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(run=run)
         return sub
@@ -162,13 +150,9 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     sub.add_argument("file")
     sub.add_argument("--reference", nargs=2, type=float, metavar=("LOW", "HIGH"), help="returns that score 0 and 100")
     columns(sub)
-    sub = command(
-        "audit", _audit, "Check for missing episode ends, bad values, duplicates; exit status 1 if one is found."
-    )
+    sub = command("audit", _audit, "Check for missing episode ends, bad values, duplicates; status 1 if one is found.")
     sub.add_argument("file")
-    sub.add_argument(
-        "--env", default="", metavar="ID", help="Gymnasium id to check sizes, bounds and time limit against"
-    )
+    sub.add_argument("--env", default="", metavar="ID", help="Gymnasium id to check sizes, bounds, time limit against")
     columns(sub)
     sub = command("convert", _convert, "Rewrite HDF5, npz, CSV, Parquet, robomimic or Minari data in D4RL's layout.")
     sub.add_argument("file", help="a file, a LeRobot folder, or minari:NAME")

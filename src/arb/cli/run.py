@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arb.data.tasks import FIRST
-from arb.errors import DataError
+from arb.errors import DataError, Interrupted
 from arb.lab.folder import RunFolder
-from arb.lab.machine import Interrupted, stoppable
+from arb.lab.machine import stoppable
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
     from arb.lab.config import Config
@@ -91,15 +90,10 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Carry out `arb run`."""
-    try:
-        with stoppable("Saving a checkpoint; press Ctrl-C again to quit now", own_process=True) as asked_to_stop:
-            _run(options, asked_to_stop)
-    except Interrupted as stopped:
-        print(f"\narb run: {stopped}", file=sys.stderr)
-        return 130
-    return 0
+    with stoppable("Saving a checkpoint; press Ctrl-C again to quit now", own_process=True) as asked_to_stop:
+        _run(options, asked_to_stop)
 
 
 def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None:

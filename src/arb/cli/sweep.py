@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from arb.cli.run import add_subject, setting
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
-    from arb.lab.sweep import Cell, Outcome
+    from arb.lab.sweep import Cell
 
 SWEEP = """
 examples:
@@ -71,10 +71,9 @@ def sweep(options: argparse.Namespace) -> int:
         preset=options.preset,
     )
     out = options.out or Path("sweeps") / options.preset
-    outcome = _carry_out(cells, out, options)
-    if outcome:
-        print(f"results in {out}; `arb report {out}` shows them")
-    return 1 if outcome and outcome.failed else 0
+    status = _carry_out(cells, out, options)
+    print(f"results in {out}; `arb report {out}` shows them")
+    return status
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
@@ -104,14 +103,12 @@ def compare(options: argparse.Namespace) -> int:
     )
     folder, title = comparison(options.task, options.agent, options.preset)
     out = options.out or folder
-    outcome = _carry_out(cells, out, options)
-    if outcome is None:
-        return 0
+    status = _carry_out(cells, out, options)
     from arb.report.page import make_report
 
     report = make_report([out], out / "report", title=title)
     print(f"\n{report.text}\n\nreport in {report.page}")
-    return 1 if outcome.failed else 0
+    return status
 
 
 def add_reproduce(parser: argparse.ArgumentParser) -> None:
@@ -135,9 +132,7 @@ def reproduce(options: argparse.Namespace) -> int:
     data = options.data or ("suite" if options.preset == "smoke" else "d4rl")
     cells = cells_of(options.name, options.preset, data)
     out = options.out or Path("reproduce") / f"{options.name}-{options.preset}"
-    outcome = _carry_out(cells, out, options)
-    if outcome is None:
-        return 0
+    status = _carry_out(cells, out, options)
     from arb.paper.tables import render
 
     print(f"\n{render(options.name, [out], out / 'report')}")
@@ -147,7 +142,7 @@ def reproduce(options: argparse.Namespace) -> int:
     if data == "suite":
         print("\nThe data came from the suite, made on this machine: these are not scores on D4RL's tasks.")
     print(f"\nfiles in {out / 'report'}")
-    return 1 if outcome.failed else 0
+    return status
 
 
 # ---- what they share -------------------------------------------------------------------------------------------------
@@ -161,22 +156,17 @@ def _add_working(parser: argparse.ArgumentParser) -> None:
     add("-n", "--dry-run", action="store_true", help="show the runs and stop")
 
 
-def _carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> Outcome | None:
-    """Announce a grid, run it and list what failed; a dry run only announces it."""
-    from arb.lab.machine import Interrupted
+def _carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> int:
+    """Announce a grid, run it and list what failed; the exit status. A dry run ends with the announcement."""
     from arb.lab.sweep import live_view, plan, sweep
 
     todo = plan(cells, out)
     print("\n".join(todo.lines(one_by_one=options.dry_run)), flush=True)
     if options.dry_run:
-        return None
+        raise SystemExit(0)
     how = {"workers": options.workers, "ray": options.ray, "slice_seconds": options.slice, "retry": options.retry}
-    try:
-        with live_view(todo) as view:
-            outcome = sweep(todo, **how, view=view)
-    except Interrupted as stopped:
-        print(stopped, file=sys.stderr)
-        raise SystemExit(130) from None
+    with live_view(todo) as view:
+        outcome = sweep(todo, **how, view=view)
     for folder, reason in outcome.failed.items():
         print(f"failed: {folder}: {reason}", file=sys.stderr)
-    return outcome
+    return 1 if outcome.failed else 0

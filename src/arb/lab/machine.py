@@ -151,10 +151,6 @@ def check_memory(what: str, size: int) -> None:
 
 
 # ---- being asked to stop ---------------------------------------------------------------------------------------------
-class Interrupted(Exception):  # noqa: N818 - not an error
-    """The run was asked to stop, has saved what it did, and will continue from there."""
-
-
 @contextmanager
 def stoppable(say: str = "", own_process: bool = False) -> Iterator[Callable[[], bool]]:
     """Turns the first SIGINT or SIGTERM into a flag; a second acts as usual.

@@ -30,12 +30,12 @@ from typing import IO, Any, NamedTuple
 
 from arb.data.formats import without_suffix
 from arb.data.tasks import task_of
-from arb.errors import DataError
+from arb.errors import DataError, Interrupted
 from arb.files import check_folder, locked, read_json, write_text
 from arb.lab.agents import DEFAULT_AGENT, settings_class
 from arb.lab.config import OPTIONS, Config, configure, flat, from_flat, pretraining_keys
 from arb.lab.folder import PLAN, SHARED, RunFolder
-from arb.lab.machine import Interrupted, cores, stoppable
+from arb.lab.machine import cores, stoppable
 from arb.lab.strategies import DEFAULT, STRATEGIES, strategy_row
 from arb.progress import PHASES, Screen, count, described, duration, screen
 from arb.suite.datasets import locate

@@ -21,13 +21,13 @@ from arb.agents.learn import NotFiniteError, on_host
 from arb.agents.learn import load as load_agent
 from arb.agents.learn import save as save_agent
 from arb.envs.rollout import Collector, play
-from arb.errors import DataError
+from arb.errors import DataError, Interrupted
 from arb.files import GrowingTable, locked, read_json
 from arb.lab.agents import agent_class, is_plug_in
 from arb.lab.algorithm import Progress, finetune, pretrain
 from arb.lab.config import Config, pretraining_keys
 from arb.lab.folder import AGENT, BUFFER, SHARED, STATE, Result, RunFolder, is_intact, write_folder
-from arb.lab.machine import Interrupted, MachineLog, check_memory, stoppable
+from arb.lab.machine import MachineLog, check_memory, stoppable
 from arb.lab.metrics import LOGGED
 from arb.lab.setup import Setup, key_of, stream
 from arb.lab.strategies import strategy_row
