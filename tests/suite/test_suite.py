@@ -18,7 +18,7 @@ from arb.data import audit
 from arb.data.tasks import SUITE, TASKS, task_of
 from arb.envs.antmaze import MAZES
 from arb.replay.dataset import Dataset
-from arb.suite.datasets import Wanted, load_dataset, made, make, published, verdict, wanted
+from arb.suite.datasets import Wanted, load_dataset, made, make, published, recorded_with, verdict, wanted
 from arb.suite.ladders import ACTION_GRID, FRACTIONS, LADDERS, Ladder, Policy, Rung, on_grid, read_ladder, write_ladder
 from arb.suite.mazes import LINGER, NOISE, Walk, cell_of, record_walks, relabelled, routes, waypoint
 from arb.suite.recorder import RECIPES, record, record_recipe
@@ -248,6 +248,14 @@ def test_a_made_dataset_is_compared_with_the_published_hash(monkeypatch: pytest.
     Made.fingerprint = "0" * 64
     assert f"but {row['sha256']} is published: this machine recorded other rows" in verdict(asked, Made())
     assert "no hash is published" in verdict(Wanted(asked.task, asked.rows, seed=1), Made())
+
+
+def test_a_recording_and_its_hash_do_not_change_unnoticed(tmp_path: Path) -> None:
+    """If it fails, raise VERSION (other rows) or publish the hashes anew (another fingerprint)."""
+    if recorded_with() != "mujoco 3.17.0, numpy 2.4.6":
+        pytest.skip("recorded with other versions of MuJoCo and NumPy")
+    dataset = make(wanted("suite:hopper-medium", 1000), tmp_path / "x.hdf5")
+    assert dataset.fingerprint[:16] == "e761bebf1e72fd6c"
 
 
 def test_the_command_line_makes_datasets(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
