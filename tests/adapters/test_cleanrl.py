@@ -106,7 +106,7 @@ def test_truncations_and_resets_may_be_said_outright():
 def test_refresh_asks_an_actor_before_tanh_on_the_scale_of_the_action_space():
     rb = make(40, sampler=ARB(0.1, level="transition"))
     past = dataset(40) | {"actions": np.linspace(-1.9, 1.9, 40, dtype=np.float32)[:, None]}
-    assert rb.load(past).rows == 40
+    assert rb.load_dataset(past).rows == 40
     mean = np.arctanh(past["actions"][7] / 2.0)
     rb.refresh(lambda obs: (np.broadcast_to(mean, (len(obs), 1)), np.full((len(obs), 1), -4.0)))
     assert set(rb.sample(50).rewards.flatten()) == {7.0}
@@ -115,7 +115,7 @@ def test_refresh_asks_an_actor_before_tanh_on_the_scale_of_the_action_space():
 def test_a_torch_actor_gets_tensors_without_gradients():
     torch = pytest.importorskip("torch")
     rb = make(40, "auto", sampler=ARB())
-    rb.load(dataset(40))
+    rb.load_dataset(dataset(40))
     network = torch.nn.Linear(3, 2)
     seen = []
 
@@ -132,7 +132,7 @@ def test_a_torch_actor_gets_tensors_without_gradients():
 
 def test_discrete_actions_ask_for_logits_and_come_out_as_a_column():
     rb = ReplayBuffer(20, None, object(), sampler=ARB(0.05, level="transition"), seed=0)
-    rb.load(dataset(20) | {"actions": np.arange(20) % 2})
+    rb.load_dataset(dataset(20) | {"actions": np.arange(20) % 2})
     rb.refresh(lambda obs: np.broadcast_to([0.0, 5.0], (len(obs), 2)))
     data = rb.sample(30)
     assert data.actions.shape == (30, 1)
@@ -144,7 +144,7 @@ def test_seed_comes_from_numpys_global_stream_if_not_given():
     for _ in range(2):
         np.random.seed(3)  # noqa: NPY002 - as the scripts do
         rb = make(40, seed=None, sampler=Mixed())
-        rb.load(dataset(40))
+        rb.load_dataset(dataset(40))
         drawn.append(rb.sample(20).rewards)
     np.testing.assert_array_equal(*drawn)
     assert repr(rb) == f"ReplayBuffer({len(rb.buffer)} of 40 rows, {rb.buffer.sampler!r})"
@@ -152,7 +152,7 @@ def test_seed_comes_from_numpys_global_stream_if_not_given():
 
 def test_a_learned_ratio_learns():
     rb = make(300, sampler=learned_ratio())
-    rb.load(dataset(100))
+    rb.load_dataset(dataset(100))
     for step in play(1, 40):
         rb.add(*step)
     rb.sample(32)

@@ -19,7 +19,7 @@ from arb.adapters import seed_sequence
 from arb.errors import DataError
 from arb.replay.buffer import Loaded, autoreset_mode, ended_in, with_final_obs
 from arb.replay.buffer import ReplayBuffer as OurBuffer
-from arb.replay.dataset import Boundaries, Obs
+from arb.replay.dataset import Boundaries, Dataset, Obs
 from arb.replay.samplers import Sampler
 from arb.replay.scores import Likelihood, categorical_score, tanh_gaussian_score
 
@@ -97,8 +97,8 @@ class ReplayBuffer:
     def __len__(self) -> int:
         return len(self.buffer)
 
-    def load(self, dataset: Mapping[str, Any]) -> Loaded:
-        """Append offline data: a dict of arrays with D4RL's keys."""
+    def load_dataset(self, dataset: Dataset | Mapping[str, Any]) -> Loaded:
+        """Append offline data: a `Dataset`, or a dict of arrays with D4RL's keys."""
         return self.buffer.load_dataset(dataset)
 
     def add(

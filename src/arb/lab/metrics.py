@@ -63,9 +63,7 @@ REPLAY = (
     Metric("trajectories", "trajectories with at least one row in the buffer", "`stats()` only", logged=False),
     Metric("effective_rows", "effective sample size 1/Σp²", "`stats()` only", logged=False),
     Metric("steps_since_refresh", "steps added since the weights were computed", "`stats()` only", logged=False),
-    Metric("offline_share", "share of offline rows in a batch, as set", "`annealed` and `road` only", True, False),
-    Metric("bandit_reward", "reward of the last choice of the bandit: the critics' mean advantage Q(s, π(s)) − Q(s, a) "
-           "on offline rows minus that on online rows", "`road` only", logged=False),
+    Metric("offline_share", "share of offline rows in a batch, as set", "`annealed` only", True, False),
 )  # fmt: skip
 """About replay, `replay.NAME` in metrics.csv; probabilities p are those of sampling the n rows of the buffer."""
 LOGGED = tuple(metric.name for metric in REPLAY if metric.logged)
@@ -79,6 +77,10 @@ UPDATES = (
            "α·log π − min Q (Cal-QL, SAC)", "all"),
     Metric("q", "mean over the batch of the smaller critic at the batch's actions", "IQL, PEX, FamO2O, SAC"),
     Metric("advantage", "mean of Q − V over the batch", "IQL, PEX, FamO2O"),
+    Metric("beta", "β of the advantage weights: the setting, or the one found for the batch", "IQL, PEX"),
+    Metric("weight_effective", "effective sample size of the advantage weights, as a share of the batch",
+           "IQL, PEX, FamO2O"),
+    Metric("weight_clipped", "share of the batch whose advantage weight is at `max_weight`", "IQL, PEX, FamO2O"),
     Metric("gap", "mean of logsumexp Q over sampled actions minus Q of the batch's actions", "Cal-QL"),
     Metric("alpha", "entropy temperature", "Cal-QL, SAC"),
     Metric("entropy", "−log π of a sampled action, mean over the batch; for FamO2O of the balance model",
