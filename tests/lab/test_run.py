@@ -193,7 +193,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(place):
             "replay.temperature must be float or 'auto', not 'automatic'",
         ),
         ({"overrides": {"replay.temperature": 0}}, "replay.temperature must be greater than 0, or auto, not 0.0"),
-        ({"overrides": {"replay.effective": 0}}, "replay.effective must be greater than 0"),
+        ({"overrides": {"replay.effective": 0}}, "replay.effective must be above 0 and at most 1"),
         ({"overrides": {"schedule.onlin": 5}}, "no setting 'schedule.onlin' (did you mean 'online'?)"),
         ({"overrides": {"schedule": 5}}, "'schedule' is a group of settings"),
         ({"overrides": {"seed.x": 5}}, "'seed' is a single setting"),

@@ -238,7 +238,8 @@ def save(agent: Agent, path: str | Path) -> None:
     about = {name: getattr(agent, name) for name in ("obs_dim", "action_dim", "online")}
     about |= {"agent": type(agent).__name__, "config": asdict(agent.config)}
     arrays = nn.named_arrays(agent)
-    header = {"arb": json.dumps(about), "sha256": digest(about, arrays)}
+    # One entry: the order of several would change from file to file, and equal agents are equal bytes.
+    header = {"arb": json.dumps([about, digest(about, arrays)])}
     with atomic_write(Path(path)) as unfinished:  # written by Python, so that a full disk is an OSError
         unfinished.write_bytes(to_bytes(arrays, metadata=header))
 
@@ -285,12 +286,12 @@ def _read(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         with safe_open(str(path), framework="numpy") as file:
             header = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-        about, checksum = json.loads(header["arb"]), header["sha256"]
+        about, checksum = json.loads(header["arb"])
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}") from None
     except KeyError:
         raise DataError(f"{path} holds no agent of this library: give a file written by arb.agents.save") from None
-    except (SafetensorError, ValueError, RecursionError) as error:
+    except (SafetensorError, ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{path} is damaged or was not written by arb.agents.save ({error}){_AGAIN}") from None
     if checksum != digest(about, arrays):
         raise DataError(f"{path} is damaged: its content does not match its checksum{_AGAIN}")

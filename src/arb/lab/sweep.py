@@ -37,17 +37,16 @@ from arb.lab.config import OPTIONS, Config, configure, flat, from_flat, pretrain
 from arb.lab.folder import PLAN, SHARED, RunFolder
 from arb.lab.machine import cores, stoppable
 from arb.lab.strategies import DEFAULT, STRATEGIES, strategy_row
-from arb.progress import PHASES, Screen, count, described, duration, screen
+from arb.progress import PHASES, Screen, count, described, screen
 from arb.suite.datasets import locate
 
 LONGEST_NAME = 120
 """Characters of a folder's name; a longer one ends in a hash instead."""
-WAIT_SECONDS = 0.5
-"""Between two looks for a folder that can be taken, and for messages of the workers."""
-SLICE_SECONDS = 300.0
-"""On Ray: seconds after which a task hands over what it has."""
+WAIT_SECONDS, SAVE_SECONDS = 0.5, 120.0
+"""Between two looks for a folder that can be taken; between two checkpoints."""
 Message = dict[str, Any]
 Say = Callable[[Message], None]
+Stop = Callable[[], bool]
 
 
 # ---- the grid --------------------------------------------------------------------------------------------------------
@@ -167,9 +166,8 @@ def _hash(text: str) -> str:
 
 def comparison(task: str, agent: str, preset: str) -> tuple[Path, str]:
     """The folder of a comparison that names none, and the title of its report."""
-    return Path("compare") / f"{folder_name(task)}-{folder_name(agent)}-{preset}", (
-        f"Replay strategies for {agent} on {task}"
-    )
+    folder = Path("compare") / f"{folder_name(task)}-{folder_name(agent)}-{preset}"
+    return folder, f"Replay strategies for {agent} on {task}"
 
 
 def split_list(text: str) -> list[str]:
@@ -180,16 +178,14 @@ def split_list(text: str) -> list[str]:
     """
     parts, depth, quote = [""], 0, ""
     for letter in text:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        else:
-            depth += (letter in "([") - (letter in ")]")
-        if letter == "," and depth == 0 and not quote:
+        if letter == "," and not depth and not quote:
             parts.append("")
-        else:
-            parts[-1] += letter
+            continue
+        parts[-1] += letter
+        if letter in "'\"" and quote in ("", letter):
+            quote = "" if quote else letter
+        elif not quote:
+            depth += (letter in "([") - (letter in ")]")
     parts = [part.strip() for part in parts]
     if depth or quote or not all(parts):
         raise DataError(f"{text!r} is not a list: write A,B,C, a tuple in brackets, e.g. replay.clip='(-12,7),(-9,7)'")
@@ -213,24 +209,24 @@ def seed_range(text: str) -> list[int]:
 
 # ---- the folder of a sweep -------------------------------------------------------------------------------------------
 class Plan(NamedTuple):
-    """What is to be done: the cells with the folders that they have in this sweep, and those that are not finished."""
+    """The cells with the folders that they have in a sweep, and those of them that are not finished."""
 
     out: Path
     cells: list[Cell]
     left: list[Cell]
 
     def lines(self, one_by_one: bool) -> Iterator[str]:
-        """How many runs and pre-trainings, a line per task and agent, and perhaps one per run."""
+        """How many runs and pre-trainings, and a line per task and agent, or per run."""
         shared = count(len({pretraining_of(cell.config) for cell in self.cells}), "pre-training")
         done = len(self.cells) - len(self.left)
         yield f"{count(len(self.cells), 'run')} ({done} finished), {shared}, in {self.out}"
-        groups: dict[tuple[str, str], list[Cell]] = {}
+        groups: dict[str, list[Cell]] = {}
         for cell in self.cells:
-            groups.setdefault((cell.config.task, cell.config.agent), []).append(cell)
-        for (task, agent), members in groups.items():
+            groups.setdefault(f"  {cell.config.task}  {cell.config.agent}", []).append(cell)
+        for place, members in groups.items():
             variants = dict.fromkeys(cell.folder.split("/")[2] for cell in members)
             seeds = sorted({cell.config.seed for cell in members})
-            yield f"  {task}  {agent}  {', '.join(variants)}  seeds {', '.join(map(str, seeds))}"
+            yield f"{place}  {', '.join(variants)}  seeds {', '.join(map(str, seeds))}"
         for cell in self.cells if one_by_one else ():
             yield f"  {'to do  ' if cell in self.left else 'done   '} {cell.folder}"
 
@@ -300,47 +296,47 @@ def pretraining_of(config: Config) -> str:
 
 
 # ---- workers ---------------------------------------------------------------------------------------------------------
-class Claim:
+class Claim(NamedTuple):
     """A cell whose folder this process has locked, with its pre-training until that is there."""
 
-    def __init__(self, cell: Cell, folder: RunFolder, locks: ExitStack, pretraining: ExitStack):
-        self.cell, self.folder, self._locks, self._pretraining = cell, folder, locks, pretraining
+    cell: Cell
+    folder: RunFolder
+    lock: ExitStack
+    pretraining: ExitStack
 
     def pretrained(self) -> None:
         """The pre-training is there: others may go on from it."""
-        self._pretraining.close()
+        self.pretraining.close()
 
     def release(self) -> None:
-        """Let go of everything."""
-        self._pretraining.close()
-        self._locks.close()
+        self.pretraining.close()
+        self.lock.close()
 
 
 def take(out: Path, cells: Iterable[Cell]) -> Claim | None:
-    """Claim the next cell that is not finished, has not failed, and that nobody works on or waits for."""
+    """Claim the next cell that is not finished, has not failed, and that nobody works on or pre-trains for."""
     for cell in cells:
-        folder, locks, pretraining = RunFolder(out / cell.folder), ExitStack(), ExitStack()
-        if is_settled(folder, cell):
-            continue
+        claim = Claim(cell, RunFolder(out / cell.folder), ExitStack(), ExitStack())
         try:
-            locks.enter_context(locked(folder.lock, "taken"))
-            pretraining.enter_context(locked(out / SHARED / f"{pretraining_of(cell.config)}.lock", "under way"))
+            if not is_settled(claim.folder, cell):
+                claim.lock.enter_context(locked(claim.folder.lock, "taken"))
+                place = out / SHARED / f"{pretraining_of(cell.config)}.lock"
+                claim.pretraining.enter_context(locked(place, "under way"))
+                if not is_settled(claim.folder, cell):  # nobody was faster
+                    return claim
         except DataError:
-            locks.close()
-            continue
-        claim = Claim(cell, folder, locks, pretraining)
-        if not is_settled(folder, cell):
-            return claim
-        claim.release()  # somebody was faster
+            pass
+        claim.release()
     return None
 
 
 def is_settled(folder: RunFolder, cell: Cell) -> bool:
+    """Whether nothing is left to do for a cell: it is finished, or was given up."""
     return folder.failure_mark.exists() or folder.finished(cell.config)
 
 
-def work(request: Mapping[str, Any], say: Say, asked_to_stop: Callable[[], bool]) -> None:
-    """Take cells and run them until all are finished, or until asked to stop.
+def work(request: Mapping[str, Any], say: Say, asked_to_stop: Stop) -> None:
+    """Take cells and run them until all are settled, or until asked to stop.
 
     Args:
         request: the folder `out` of the sweep, the `cells` with their folders and configurations, and how often to
@@ -351,61 +347,58 @@ def work(request: Mapping[str, Any], say: Say, asked_to_stop: Callable[[], bool]
     """
     if request.get("modules") and request["modules"] not in sys.path:
         sys.path.insert(0, request["modules"])
-    out, until = Path(request["out"]), time.monotonic() + (request.get("seconds") or float("inf"))
+    until = time.monotonic() + (float("inf") if request.get("seconds") is None else request["seconds"])
+    out, like = Path(request["out"]), ("", "")
     cells = [Cell(folder, from_flat(config)) for folder, config in request["cells"]]
-    last: Cell | None = None
-    while not (asked_to_stop() or time.monotonic() > until):
-        left = [cell for cell in cells if not is_settled(RunFolder(out / cell.folder), cell)]
-        if not left:
-            return
+    while left := [cell for cell in cells if not is_settled(RunFolder(out / cell.folder), cell)]:
         # Runs of the same agent and task share compiled code.
-        like = last and (last.config.agent, last.config.task)
         claim = take(out, sorted(left, key=lambda cell: (cell.config.agent, cell.config.task) != like))
         if claim is None:
             time.sleep(WAIT_SECONDS)
-            continue
-        last = claim.cell
-        try:
-            _run(claim, request, say, lambda: asked_to_stop() or time.monotonic() > until)
-        finally:
-            claim.release()
+        else:
+            like = (claim.cell.config.agent, claim.cell.config.task)
+            try:
+                _run(claim, request, say, lambda: asked_to_stop() or time.monotonic() > until)
+            finally:
+                claim.release()
+        if asked_to_stop() or time.monotonic() > until:
+            return
 
 
-def _run(claim: Claim, request: Mapping[str, Any], say: Say, stop: Callable[[], bool]) -> None:
+def _run(claim: Claim, request: Mapping[str, Any], say: Say, stop: Stop) -> None:
     """Run a cell, again if it fails for a reason that may go away; why it failed for good stays in its folder."""
     from arb.lab.setup import Setup
     from arb.lab.training import run_locked
 
-    cell, phase = claim.cell, "pretrain"
+    config, phase = claim.cell.config, "pretrain"
+    about, cache = {"cell": claim.cell.folder}, Path(request["out"]) / SHARED
 
     def tell(now: str, step: int, total: int, metrics: dict[str, float]) -> None:
         nonlocal phase
         phase = now
         if phase == "online":
             claim.pretrained()
-        say({"event": "progress", "cell": cell.folder, "phase": now, "step": step, "total": total, "metrics": metrics})
+        say({"event": "progress", **about, "phase": phase, "step": step, "total": total, "metrics": metrics})
 
     for attempt in itertools.count():
-        say({"event": "begins", "cell": cell.folder})
+        say({"event": "begins", **about})
         try:
-            setup = Setup.of(cell.config, request.get("data"))
-            result = run_locked(cell.config, claim.folder, Path(request["out"]) / SHARED, tell, 120.0, setup, stop=stop)
-            say({"event": "done", "cell": cell.folder, "score": result.last})
-            return
+            setup = Setup.of(config, request.get("data"))
+            result = run_locked(config, claim.folder, cache, tell, SAVE_SECONDS, setup, stop=stop)
+            say({"event": "done", **about, "score": result.last})
         except Interrupted as stopped:
-            say({"event": "stopped", "cell": cell.folder, "reason": str(stopped)})
-            return
+            say({"event": "stopped", **about, "reason": str(stopped)})
         except Exception as failure:
             text, explained = " ".join(str(failure).split()), isinstance(failure, DataError)
             reason = text if explained else f"{type(failure).__name__}: {text}"
             again = attempt < request["retry"] and not explained  # what is explained would fail in the same way
-            say({"event": "failed", "cell": cell.folder, "reason": reason, "again": again, "phase": phase})
+            say({"event": "failed", **about, "reason": reason, "again": again, "phase": phase})
             if again:
                 continue
             claim.folder.write_failure(reason, traceback.format_exc())
             if phase == "pretrain":
                 give_up_pretraining(claim, request, reason)
-            return
+        return
 
 
 def give_up_pretraining(claim: Claim, request: Mapping[str, Any], reason: str) -> None:
@@ -443,10 +436,14 @@ def serve(handle: Callable[[Mapping[str, Any], Say], None]) -> None:
         say({"event": "end"})
 
 
+class Messages(queue.Queue["tuple[Worker, Message | None]"]):
+    """What workers say; None at the end of one."""
+
+
 class Worker:
     """A process that serves requests, started on one core if one is given; its messages come through a queue."""
 
-    def __init__(self, module: str, messages: "queue.Queue[tuple[Worker, Message | None]]", core: int | None = None):
+    def __init__(self, module: str, messages: Messages, core: int | None = None):
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         own = {"PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
         if core is not None:
@@ -461,11 +458,11 @@ class Worker:
                 text=True,
                 start_new_session=True,  # Ctrl-C is for whoever makes the requests
             )
-        self.core, self.cell, self.heard = core, "", time.monotonic()
+        self.core, self.cell = core, ""
         self._reader = threading.Thread(target=self._listen, args=(messages,), daemon=True)
         self._reader.start()
 
-    def _listen(self, messages: "queue.Queue[tuple[Worker, Message | None]]") -> None:
+    def _listen(self, messages: Messages) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.endswith("\n"):  # else it died while it wrote
@@ -530,20 +527,12 @@ class Outcome(NamedTuple):
 
 
 class View:
-    """Shows a sweep: a line for every run that ends, a row for every run at work, and how much is left."""
+    """Shows a sweep: a line for every run that ends, a row for every run at work, and how many are done."""
 
     def __init__(self, plan: Plan, shown: Screen | None = None):
         self.screen = shown or Screen(lambda _: None, rows_as_lines=False)
         self.screen.summary = self.summary
-        self._plan, self._failed, self._ended = plan, 0, 0
-        groups = [pretraining_of(cell.config) for cell in plan.left]
-        self._work = {}
-        for cell, group in zip(plan.left, groups, strict=True):
-            schedule = cell.config.schedule
-            online = schedule.online * schedule.updates / schedule.collect
-            self._work[cell.folder] = {"pretrain": schedule.pretrain / groups.count(group), "online": online}
-        self._done: dict[str, float] = {}
-        self._started = time.monotonic()
+        self._all, self._done, self._failed = len(plan.cells), len(plan.cells) - len(plan.left), 0
 
     def hear(self, message: Message) -> None:
         """Show a message of a worker."""
@@ -551,37 +540,23 @@ class View:
             case {"event": "begins", "cell": cell}:
                 self.screen.update(cell, cell)
             case {"event": "progress", "cell": cell, "phase": phase, "step": step, "total": total, "metrics": metrics}:
-                before = self._work[cell]["pretrain"] if phase == "online" else 0.0
-                self._done[cell] = before + self._work[cell][phase] * step / max(total, 1)
                 score = {name: value for name, value in metrics.items() if name == "score"}
                 self.screen.update(cell, f"{cell}  {PHASES[phase]}", step, total, score)
             case {"event": "done", "cell": cell, "score": score}:
-                self._end(cell)
+                self._done += 1
+                self.screen.drop(cell)
                 self.screen.say(f"{cell}  {described({'score': score})}  ({self.summary()})")
             case {"event": "failed", "cell": cell, "reason": reason, "again": again}:
-                if not again:
-                    self._failed += 1
-                    self._end(cell)
+                self._failed += not again
+                self.screen.drop(cell)
                 self.screen.say(f"{cell}  failed{', will be tried again' if again else ''}: {reason}")
             case {"event": "notice", "text": text}:
                 self.screen.say(text)
 
-    def _end(self, cell: str) -> None:
-        self.screen.drop(cell)
-        self._ended += 1
-        self._done[cell] = sum(self._work[cell].values())
-
     def summary(self) -> str:
-        """How much is done and left, in one line."""
-        cells, left = len(self._plan.cells), len(self._plan.left)
-        text = f"{cells - left + self._ended - self._failed} of {count(cells, 'run')} done"
-        if self._failed:
-            text += f", {self._failed} failed"
-        total = sum(sum(parts.values()) for parts in self._work.values())
-        share, passed = sum(self._done.values()) / max(total, 1), time.monotonic() - self._started
-        if 0.02 < share < 1:
-            text += f", about {duration(passed * (1 - share) / share)} left"
-        return text
+        """How much is done, in one line."""
+        failed = f", {self._failed} failed" if self._failed else ""
+        return f"{self._done} of {count(self._all, 'run')} done{failed}"
 
 
 @contextmanager
@@ -597,7 +572,7 @@ def sweep(
     *,
     workers: int | None = None,
     ray: str | None = None,
-    slice_seconds: float = SLICE_SECONDS,
+    slice_seconds: float = 300.0,
     retry: int = 1,
     view: View | None = None,
 ) -> Outcome:
@@ -627,16 +602,13 @@ def sweep(
             write_text(todo.out / PLAN, text)
         for cell in todo.left:
             RunFolder(todo.out / cell.folder).failure_mark.unlink(missing_ok=True)
-        request = {
-            "out": str(todo.out),
-            "cells": [(cell.folder, flat(cell.config)) for cell in todo.left],
-            "retry": retry,
-        }
+        cells = [(cell.folder, flat(cell.config)) for cell in todo.left]
+        request = {"out": str(todo.out), "cells": cells, "retry": retry}
         with stoppable() as asked_to_stop:
             if ray is None:
                 _local(request, workers or len(cores()), view, asked_to_stop)
             else:
-                on_ray(request, ray, slice_seconds, view, asked_to_stop)
+                on_ray(request | {"seconds": slice_seconds}, ray, view, asked_to_stop)
             if asked_to_stop():
                 left = sum(not RunFolder(todo.out / cell.folder).done for cell in todo.left)
                 raise Interrupted(f"stopped with {count(left, 'run')} left; run the same command to continue")
@@ -648,9 +620,9 @@ def sweep(
     )
 
 
-def _local(request: Mapping[str, Any], number: int, view: View, asked_to_stop: Callable[[], bool]) -> None:
+def _local(request: Mapping[str, Any], number: int, view: View, asked_to_stop: Stop) -> None:
     """Let workers do the work, one on each core; one that dies is replaced, and its run tried again."""
-    own, messages, deaths = cores(), queue.Queue[tuple[Worker, Message | None]](), dict[str, int]()
+    own, messages, deaths = cores(), Messages(), dict[str, int]()
 
     def start(core: int) -> Worker:
         worker = Worker("arb.lab.sweep", messages, core)

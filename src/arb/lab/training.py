@@ -212,7 +212,7 @@ class Training:
                 agent = state.agent
                 del state  # its buffer makes way for the next
                 state = self._online(agent)
-            assert state.collector is not None
+            self.tell("online", state.step, self.config.schedule.online, {})
             with self.timer.part("online"):
                 self._finetune(state)
             self._save(state)
