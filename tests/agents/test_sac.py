@@ -144,6 +144,23 @@ def test_the_smallest_value_of_a_subset(chosen):
     np.testing.assert_allclose(critics.mean_q(obs, action), values.mean(0), rtol=1e-5, atol=1e-6)
 
 
+def test_the_policy_is_updated_every_third_time():
+    agent, counts, losses = SAC.create(jax.random.key(0), 4, 2, replace(SMALL, actor_period=3)), [], []
+    for i in range(6):
+        if i == 2:  # the step itself is the one that an agent without a period takes
+            expected, reported = updated(replace(agent, config=SMALL), random_batches(16, seed=i), jax.random.key(i))
+        agent, metrics = updated(agent, random_batches(16, seed=i), jax.random.key(i))
+        if i == 2:
+            jax.tree.map(
+                lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), agent.policy, expected.policy
+            )
+            assert float(metrics["policy_loss"]) == pytest.approx(3 * float(reported["policy_loss"]), rel=1e-4)
+        counts.append((int(agent.q_adam.count), int(agent.policy_adam.count), int(agent.alpha_adam.count)))
+        losses.append(float(metrics["policy_loss"]) != 0.0)
+    assert counts == [(1, 0, 0), (2, 0, 0), (3, 1, 1), (4, 1, 1), (5, 1, 1), (6, 2, 2)]
+    assert losses == [False, False, True] * 2
+
+
 def test_an_ensemble_that_makes_no_sense_is_refused():
     for changed in ({"critic_subset": 3}, {"critic_subset": 0}, {"num_critics": 0}):
         with pytest.raises(DataError, match="no larger subset than there are critics"):

@@ -50,11 +50,15 @@ class SACConfig:
     """Target critics whose smallest value is bootstrapped from, sampled at every update; None is all. RLPD has 2."""
     actor_q: Literal["min", "mean"] = "min"
     """What the policy improves: the smallest Q, or the mean over the critics, as RLPD does."""
+    actor_period: int = 1
+    """Updates of the critics for each of the policy and its temperature; RLPD has as many as updates per step."""
     backup_entropy: bool = True
     """Whether the target contains the entropy of the next action."""
 
     def __post_init__(self) -> None:
         check_choices(self)
+        if self.actor_period < 1:
+            raise DataError(f"SAC's actor_period is {self.actor_period}; give at least 1")
         if not 1 <= (self.num_critics if self.critic_subset is None else self.critic_subset) <= self.num_critics:
             raise DataError(
                 f"SAC's critic_subset is {self.critic_subset} and num_critics {self.num_critics}; give at least one "
@@ -157,16 +161,31 @@ class SAC(Agent):
             return critic_loss(values, target), reduce(jnp.minimum, values).mean()
 
         q, q_adam, q_value, q_mean = nn.apply_gradients(q_loss, self.q, self.q_adam, config.critic_lr)
-        own_q = self.q.min_q if config.actor_q == "min" else self.q.mean_q
-        policy, policy_adam, p_loss, log_prob = update_actor(
-            self.policy, self.policy_adam, own_q, self.log_alpha, batch.obs, k_policy, config.actor_lr
-        )
-        entropy = -float(self.action_dim) if config.target_entropy is None else config.target_entropy
-        log_alpha, alpha_adam = update_alpha(self.log_alpha, self.alpha_adam, log_prob, entropy, config.actor_lr)
-        agent = replace(self, q=q, target=nn.soft_update(self.target, q, config.tau), q_adam=q_adam)
-        agent = replace(agent, policy=policy, policy_adam=policy_adam, log_alpha=log_alpha, alpha_adam=alpha_adam)
-        metrics = {"critic_loss": q_value, "policy_loss": p_loss, "q": q_mean}
-        return agent, metrics | {"alpha": alpha, "entropy": -log_prob.mean()}
+        agent, of_policy = self._improved(batch.obs, k_policy)
+        agent = replace(agent, q=q, target=nn.soft_update(self.target, q, config.tau), q_adam=q_adam)
+        return agent, {"critic_loss": q_value, "q": q_mean, "alpha": alpha} | of_policy
+
+    def _improved(self, obs: Array, key: Array) -> tuple[Self, Metrics]:
+        """The agent after a step of its policy and temperature, if one is due."""
+        config, period = self.config, self.config.actor_period
+
+        def improve() -> tuple[Self, Metrics]:
+            q = self.q.min_q if config.actor_q == "min" else self.q.mean_q
+            policy, policy_adam, loss, log_prob = update_actor(
+                self.policy, self.policy_adam, q, self.log_alpha, obs, key, config.actor_lr
+            )
+            entropy = -float(self.action_dim) if config.target_entropy is None else config.target_entropy
+            log_alpha, alpha_adam = update_alpha(self.log_alpha, self.alpha_adam, log_prob, entropy, config.actor_lr)
+            agent = replace(self, policy=policy, policy_adam=policy_adam, log_alpha=log_alpha, alpha_adam=alpha_adam)
+            return agent, {"policy_loss": loss, "entropy": -log_prob.mean()}
+
+        if period == 1:
+            return improve()
+        due = (self.q_adam.count + 1) % period == 0
+        none = {"policy_loss": jnp.zeros(()), "entropy": jnp.zeros(())}
+        agent, metrics = jax.lax.cond(due, improve, lambda: (self, none))
+        # So that the mean over many updates is the mean over those of the policy.
+        return agent, {name: period * value for name, value in metrics.items()}
 
     def _next_q(self, obs: Array, action: Array, key: Array) -> Array:
         subset, count = self.config.critic_subset, self.config.num_critics
