@@ -78,7 +78,3 @@ def suggest(name: Any, known: Iterable[str], most: int = 1) -> str:
 
 def _shown(value: Any) -> str:
     return np.array2string(np.asarray(value), precision=4, threshold=8, separator=", ")
-
-
-near, refuse_non_finite, refuse_out_of_bounds = suggest, check_finite, check_bounds  # until all rooms have moved
-refuse_unknown_choices, refuse_unknown_word = check_choices, check_choice

@@ -245,7 +245,3 @@ class GrowingTable:
 
 def _shown(value: Any) -> Any:
     return repr(float(value)) if isinstance(value, float) else value
-
-
-whole, to_disk, refuse_file = atomic_write, fsync, check_folder  # until all rooms have moved
-refuse_read_only, refuse_special = check_writable, check_regular_file

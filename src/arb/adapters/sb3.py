@@ -296,7 +296,7 @@ class RefreshCallback(BaseCallback):
                 f"RefreshCallback needs a model with replay_buffer_class=arb.adapters.sb3.ReplayBuffer (or "
                 f"DictReplayBuffer), not {type(buffer).__name__}"
             )
-        own = self._given is None and buffer.index.needs_scores
+        own = self._given is None and buffer.index.sampler.needs_scores
         self._score = actor_score(self.model, self.likelihood) if own else self._given
 
     def _on_rollout_end(self) -> None:

@@ -347,31 +347,20 @@ class ReplayBuffer:
         always the same number of rows, `chunk`, and must not change them. Strategies that do not look at the policy
         never call it. Other threads may add meanwhile.
 
-        The rows that fill up the last call are ignored. A larger chunk takes more memory and fewer calls:
-
-        >>> import arb
-        >>> buffer = arb.ReplayBuffer(10, arb.ARB("auto"))
-        >>> for t in range(6):
-        ...     buffer.add([float(t)], [0.5], 1.0, [t + 1.0], terminated=t == 5)
-        >>> def score(obs, action):
-        ...     print(len(obs), "rows")
-        ...     return -((action[:, 0] - 0.5) ** 2)
-        >>> buffer.refresh(score, chunk=4)
-        4 rows
-        4 rows
-
         Args:
             score: log-likelihoods of stored actions, for example `arb.gaussian_score(policy)`.
-            chunk: rows of one call.
+            chunk: rows of one call; rows that fill up the last call are ignored.
         """
         if not callable(score):
             raise DataError(
                 f"refresh needs a function (obs, action) -> log-likelihood per row, got {type(score).__name__}"
             )
         storage, bounded = self.storage, within(score, self.bounds)
-        self.index.refresh(
-            lambda rows: bounded(unwrapped(storage.observations(rows)), storage.at("action", rows)), chunk=chunk
-        )
+
+        def score_rows(rows: Ints | slice) -> Any:
+            return bounded(unwrapped(storage.observations(rows)), storage.at("action", rows))
+
+        self.index.refresh(score_rows, chunk=chunk)
 
     @overload
     def sample(self, shape: Shape, *, n_step: int = 1, trace: Literal[False] = False, rng: Rng = None) -> Batch: ...
@@ -398,17 +387,7 @@ class ReplayBuffer:
             return TracedBatch(*batch, rows, self.index.is_online(rows), self.sampler.probabilities()[rows])
 
     def sample_indices(self, shape: Shape, *, rng: Rng = None) -> Ints:
-        """The rows that `sample` would return, for `gather`, and for whoever keeps columns of their own.
-
-        >>> buffer = ReplayBuffer(10, seed=0)
-        >>> for t in range(4):
-        ...     buffer.add([t], [0.0], float(t), [t + 1], terminated=t == 3)
-        >>> rows = buffer.sample_indices(3)
-        >>> (buffer.gather(rows).reward == rows).all()    # row t holds step t
-        np.True_
-        >>> buffer.index.is_online(rows)
-        array([ True,  True,  True])
-        """
+        """The rows that `sample` would return, for `gather`, and for whoever keeps columns of their own."""
         return self.index.sample_indices(shape, rng=rng)
 
     def gather(self, rows: ArrayLike, *, n_step: int = 1) -> Batch:

@@ -228,13 +228,7 @@ class Dataset:
 
     # ---- parts of it ---------------------------------------------------------------------------------------------
     def select(self, episodes: Ints | Bools | Sequence[int] | slice) -> "Dataset":
-        """Some of the episodes: their numbers, a slice, or a mask with one flag per episode.
-
-        >>> data = Dataset.from_dict({"observations": np.arange(4), "actions": np.zeros(4), "rewards": np.arange(4),
-        ...                           "terminals": [0, 1, 1, 1]})
-        >>> data.select([2, 0]).rewards, data.select(slice(1, None)).lengths
-        (array([3., 0., 1.], dtype=float32), array([1, 1]))
-        """
+        """Some of the episodes: their numbers, a slice, or a mask with one flag per episode."""
         if not isinstance(episodes, slice):
             episodes = np.asarray(episodes)
         try:

@@ -152,13 +152,6 @@ class ReplayIndex:
         """The rows of the next n steps of each row, one line per step, -1 from the end of its episode on.
 
         `over` marks rows at which the task ended, although the recorded episode may continue.
-
-        >>> index = ReplayIndex(6)
-        >>> rows, ids = index.append([7, 7, 7, 7])
-        >>> index.path(np.array([0, 2]), 3, over=np.array([False, True, False, False, False, False]))
-        array([[ 0,  2],
-               [ 1,  3],
-               [-1, -1]])
         """
         path = np.full((n, len(rows)), -1)
         path[0] = rows
@@ -168,13 +161,7 @@ class ReplayIndex:
         return path
 
     def members(self, before: int | None = None) -> Members:
-        """All living rows by episode, or those added before a point of the insertion order.
-
-        >>> index = ReplayIndex(6)
-        >>> rows, ids = index.append([7, 8, 7, 8, 7])   # two environments by turns
-        >>> index.members().rows, index.members().steps
-        (array([0, 2, 4, 1, 3], dtype=int32), array([3, 2]))
-        """
+        """All living rows by episode, or those added before a point of the insertion order."""
         stretch = self.rows_between(self.oldest, self.num_added if before is None else before)
         rows = np.arange(self.capacity, dtype=np.int32)[stretch]
         episode = self.episode_ids[stretch]
@@ -300,11 +287,6 @@ class ReplayIndex:
         self.num_added += n
 
     # ---- rows out ------------------------------------------------------------------------------------------------
-    @property
-    def needs_scores(self) -> bool:
-        """Whether the strategy wants to know how likely stored actions are under the current policy."""
-        return self.sampler.needs_scores
-
     def refresh(self, score: RowScore, *, chunk: int = CHUNK) -> None:
         """Weigh the rows anew under the current policy.
 
@@ -316,7 +298,7 @@ class ReplayIndex:
             self._check_not_empty("refreshed")
             num_added, size, steps = self.num_added, self.size, self._steps_since_refresh
             self._drawn_since_refresh = 0
-        if self.needs_scores:
+        if self.sampler.needs_scores:
             scores = score_all(score, size, min(chunk, self.capacity))
             with self.lock:
                 self.sampler.update_weights(scores, num_added)
@@ -332,7 +314,7 @@ class ReplayIndex:
         wanted = tuple(whole_number("a batch", size) for size in sizes)
         with self.lock:
             self._check_not_empty("sampled")
-            if self._steps_since_refresh >= PATIENCE and not self._reminded and self.needs_scores:
+            if self._steps_since_refresh >= PATIENCE and not self._reminded and self.sampler.needs_scores:
                 self._reminded = True
                 warnings.warn(
                     f"{self._steps_since_refresh} steps were added without a refresh, so {type(self.sampler).__name__} "

@@ -14,7 +14,7 @@ Two likelihoods are offered:
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -32,8 +32,6 @@ RowScore = Callable[[Ints | slice], Any]
 CHUNK = 2048
 """Rows per call of a score: a 256-wide network then stays in the cache, and a call's overhead is small."""
 
-Bounds = tuple[ArrayLike, ArrayLike]
-"""The lowest and the highest action, as numbers or one per dimension."""
 MARGIN = 1e-4
 """By how much of their range actions may leave their bounds: rounding does so."""
 EDGE = float(np.float32(1.0 - 1e-6))
@@ -59,7 +57,13 @@ def gaussian_log_likelihood(
     >>> gaussian_log_likelihood(np.array([[1.0, 0.0]]), np.zeros((1, 2)), np.zeros(2), "density").round(4)
     array([-2.3379])
     """
-    z = (action - mean) * np.exp(-_width(log_std))
+    if np.isneginf(log_std).any():
+        raise DataError(
+            "this policy is deterministic (a standard deviation of 0): every stored action is infinitely unlikely "
+            "under it, so ARB cannot rank them. Give the score a fixed width, e.g. log_std = log(0.1), the scale of "
+            "your exploration noise."
+        )
+    z = (action - mean) * np.exp(-log_std)
     normal = -0.5 * np.square(z, dtype=np.float64) - _HALF_LOG_2PI
     if is_standard(likelihood):
         return np.asarray(normal.mean(-1))
@@ -144,32 +148,29 @@ def tanh_gaussian_score(
     is_standard(likelihood)
     if (low is None) != (high is None):
         raise DataError("tanh_gaussian_score needs both bounds, low and high, or neither")
-    return _TanhGaussianScore(policy, likelihood, None if low is None or high is None else (low, high))
+    given: Any = (-1.0, 1.0) if low is None else (low, high)
 
-
-@dataclass(frozen=True)
-class _TanhGaussianScore:
-    policy: Callable[[Any], tuple[Any, Any]]
-    likelihood: Likelihood
-    bounds: Bounds | None
-
-    def __call__(self, obs: Obs, action: Array) -> NDArray[np.float64]:
-        action, mean, log_std = _matched(action, self.policy(obs))
-        low, high = (np.asarray(bound, np.float64) for bound in self.bounds or (-1.0, 1.0))
-        if (np.abs(action - (low + high) / 2.0) > (0.5 + MARGIN) * (high - low)).any():
+    def score(obs: Obs, action: Array, bounds: Sequence[Any] = given) -> NDArray[np.float64]:
+        action, mean, log_std = _matched(action, policy(obs))
+        least, most = (np.asarray(bound, np.float64) for bound in bounds)
+        if (np.abs(action - (least + most) / 2.0) > (0.5 + MARGIN) * (most - least)).any():
             raise DataError(
                 f"the actions run from {action.min():g} to {action.max():g}, but the score's bounds are "
-                f"{np.array2string(low, precision=4)} and {np.array2string(high, precision=4)}: pass low= and high= of "
-                "the action space to tanh_gaussian_score, or action_bounds to the buffer"
+                f"{np.array2string(least, precision=4)} and {np.array2string(most, precision=4)}: pass low= and high= "
+                "of the action space to tanh_gaussian_score, or action_bounds to the buffer"
             )
-        return tanh_gaussian_log_likelihood(action, mean, log_std, self.likelihood, low=low, high=high)
+        return tanh_gaussian_log_likelihood(action, mean, log_std, likelihood, low=least, high=most)
+
+    return score if low is not None else _Unbounded(score)
+
+
+class _Unbounded(partial[Any]):
+    """A score that takes the bounds of the buffer, if that has some."""
 
 
 def within(score: Score, bounds: Sequence[Any] | None) -> Score:
     """A score that takes these bounds if it needs some and was given none."""
-    if isinstance(score, _TanhGaussianScore) and score.bounds is None and bounds is not None:
-        return replace(score, bounds=(bounds[0], bounds[1]))
-    return score
+    return partial(score, bounds=bounds) if isinstance(score, _Unbounded) and bounds is not None else score
 
 
 def categorical_score(policy: Callable[[Any], Any], likelihood: Likelihood = "standard") -> Score:
@@ -207,17 +208,13 @@ def _matched(action: Array, answer: Any) -> tuple[Array, Array, Array]:
     if action.ndim == 1:
         action, mean = action[:, None], mean[:, None]
         log_std = log_std[:, None] if log_std.shape == (len(action),) else log_std
-    if not _spreads(log_std.shape, mean.shape):
+    wide = zip(reversed(log_std.shape), reversed(mean.shape), strict=False)
+    if log_std.ndim > mean.ndim or not all(ours in (1, theirs) for ours, theirs in wide):
         raise DataError(
             f"the policy's log_std has shape {log_std.shape}, but the actions have shape {action.shape}: return one "
             f"number, one for each action dimension, ({mean.shape[-1]},), or one for every action"
         )
     return action, mean, log_std
-
-
-def _spreads(shape: tuple[int, ...], over: tuple[int, ...]) -> bool:
-    """Whether an array of one shape, repeated along some axes, has the other."""
-    return len(shape) <= len(over) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(over), strict=False))
 
 
 def _logits(action: Array, answer: Any) -> Array:
@@ -238,7 +235,6 @@ def _logits(action: Array, answer: Any) -> Array:
 
 
 def _numbers(name: str, answer: Any) -> Array:
-    """An answer of a policy as an array of numbers."""
     if isinstance(answer, tuple | list) or (values := as_numpy(answer)).dtype == object:
         raise DataError(f"the policy returned {_described(answer)}, where {name} must be arrays of numbers")
     return values
@@ -249,17 +245,6 @@ def _described(answer: Any) -> str:
         return f"{len(answer)} things"
     shape = getattr(answer, "shape", None)
     return type(answer).__name__ if shape is None else f"one array of shape {tuple(shape)}"
-
-
-def _width(log_std: Array) -> Array:
-    """The log width, refused where it is that of a deterministic policy."""
-    if np.isneginf(log_std).any():
-        raise DataError(
-            "this policy is deterministic (a standard deviation of 0): every stored action is infinitely unlikely "
-            "under it, so ARB cannot rank them. Give the score a fixed width, e.g. log_std = log(0.1), the scale of "
-            "your exploration noise."
-        )
-    return log_std
 
 
 # ---- scores of all rows ----------------------------------------------------------------------------------------------
