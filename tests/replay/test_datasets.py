@@ -166,7 +166,7 @@ def test_a_dataset_is_saved_whole(tmp_path):
     np.savez(tmp_path / "other.npz", observations=np.zeros(3))
     (tmp_path / "broken.npz").write_bytes((tmp_path / "data.npz").read_bytes()[:300])
     for name in ("other.npz", "broken.npz"):
-        with pytest.raises(DataError, match="not a saved dataset, or is damaged"):
+        with pytest.raises(DataError, match="is damaged, or was not saved by this library"):
             Dataset.load(tmp_path / name)
 
 

@@ -334,7 +334,7 @@ def test_what_cannot_be_restored_is_said(tmp_path):
     with pytest.raises(DataError, match="capacity of 1200, this one of 100"):
         uniform().load(path)
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(DataError, match="not a saved replay buffer, or is damaged"):
+    with pytest.raises(DataError, match="damaged, or was not saved by this library"):
         uniform().load(path)
     with pytest.raises(FileNotFoundError):
         uniform().load(tmp_path / "nowhere.npz")

@@ -14,20 +14,18 @@ next observations that were given are never replaced by those of other rows.
 """
 
 import difflib
-import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError, check_choice, check_finite
-from arb.files import digest, write_npz
+from arb.files import digest, read_state, write_state
 
 Array = NDArray[Any]
 Bools = NDArray[np.bool_]
@@ -50,7 +48,6 @@ LONG = 10_000
 """Rows beyond which a dataset that seems to be a single episode has probably lost its ends."""
 
 _CHUNK = 1 << 16
-_HEADER = "dataset.json"
 _FORMAT = "arb dataset 1"
 
 
@@ -161,6 +158,8 @@ class Dataset:
 
         Final observations are known if they are in all of them.
         """
+        if not datasets:
+            raise DataError("there is no dataset to concatenate")
         parts = [dataset._flat() for dataset in datasets]
         names = [name for name in parts[0] if all(name in part for part in parts)]
         if any(dataset._columns().keys() != datasets[0]._columns().keys() for dataset in datasets):
@@ -178,7 +177,6 @@ class Dataset:
 
     @property
     def num_episodes(self) -> int:
-        """How many episodes there are."""
         return len(self.lengths)
 
     @cached_property
@@ -298,27 +296,15 @@ class Dataset:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one .npz file."""
-        header = json.dumps({"format": _FORMAT, "provenance": dict(self.provenance)})
-        write_npz(Path(path), {_HEADER: np.frombuffer(header.encode(), np.uint8), **self._flat()})
+        write_state(path, {"format": _FORMAT, "provenance": dict(self.provenance)}, {"dataset": self._flat()})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Dataset":
         """Read what `save` wrote."""
-        with Path(path).open("rb") as opened:
-            try:
-                with np.load(opened, allow_pickle=False) as file:
-                    columns = {name: file[name] for name in file.files}
-                header = json.loads(columns.pop(_HEADER).tobytes())
-                if header["format"] != _FORMAT:
-                    raise DataError(f"its format is {header['format']}")
-                dataset = _from_flat(columns, header["provenance"])
-            except Exception as error:  # a broken archive can make its parsers raise anything
-                raise DataError(f"{path} is not a saved dataset, or is damaged: {error}") from None
-        for name in ("observations", "actions", "rewards", "final"):
-            for key, column in columns.items():
-                if key.partition("/")[0] == name:
-                    check_finite(f"{path}: {key}", column)
-        return dataset
+        header, parts = read_state(path)
+        if header.get("format") != _FORMAT:
+            raise DataError(f"{path} is not a saved dataset")
+        return _from_flat(parts["dataset"], header["provenance"])
 
     def _columns(self) -> dict[str, Array]:
         """Every column with one row per step, by a name of its own."""
