@@ -1,11 +1,11 @@
 """The runs behind docs/results.md and docs/temperature.md: grids of runs on the suite, packed into archives.
 
     python benchmarks/campaign.py temperature              which temperature: fixed or held
-    python benchmarks/campaign.py locomotion --seeds 0-2   IQL on the suite's twelve locomotion sets
+    python benchmarks/campaign.py locomotion --seeds 0-2   IQL on the suite's twelve locomotion datasets
     python benchmarks/campaign.py --list                   all campaigns, with their number of runs
     python benchmarks/campaign.py temperature --quick      two short runs, to see that it works
 
-Seeds are outermost, then sets, so that what is there can be read at any time. Runs go one after the other in one
+Seeds are outermost, then datasets, so that what is there can be read at any time. Runs go one after the other in one
 process and share compiled programs; start a second process on another core with other seeds. The same command again
 goes on where it was stopped: runs that the archive under `results/` holds are not done again, on whatever machine they
 were made, and the archive grows after every set.
@@ -59,7 +59,7 @@ QUICK: Settings = {
 
 @dataclass(frozen=True)
 class Campaign:
-    """A grid: sets, agents, and conditions, each a strategy with settings."""
+    """A grid: datasets, agents, and conditions, each a strategy with settings."""
 
     purpose: str
     conditions: Mapping[str, tuple[str, Settings]]
@@ -108,9 +108,9 @@ ABLATIONS: dict[str, tuple[str, Settings]] = {
 }
 CAMPAIGNS = {
     "temperature": Campaign("which temperature: fixed or held", TEMPERATURES, HOPPER),
-    "locomotion": Campaign("IQL on the suite's twelve locomotion sets", _plain(PAPER)),
+    "locomotion": Campaign("IQL on the suite's twelve locomotion datasets", _plain(PAPER)),
     "rivals": Campaign("the same with four other rivals", _plain(("naive", "arb", "arb_auto", *RIVALS))),
-    "agents": Campaign("PEX and FamO2O on four sets", _plain(FEW), HOPPER, ("pex", "famo2o")),
+    "agents": Campaign("PEX and FamO2O on four datasets", _plain(FEW), HOPPER, ("pex", "famo2o")),
     "antmaze": Campaign(
         "AntMaze umaze and medium, with β = 1: with the paper's 10, IQL learns nothing offline here",
         _plain(FEW),
@@ -152,7 +152,7 @@ CAMPAIGNS = {
         ("famo2o",),
     ),
     "foresight-again": Campaign(
-        "the same question on all eight sets of these robots; for seeds 2 and 3",
+        "the same question on all eight datasets of these robots; for seeds 2 and 3",
         _plain(("naive", "arb_auto")),
         SETS[4:],
         ("famo2o",),

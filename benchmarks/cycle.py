@@ -4,7 +4,7 @@
     taskset -c 0 python benchmarks/cycle.py --rows 1e6 2e6     one core; without taskset, all of them
     python benchmarks/cycle.py --quick                      a short cycle over 5,000 rows: does it run, not how fast
 
-Against the same cycle the way the paper's release goes about it: acting through eager PyTorch, borders of episodes
+Against the same cycle the way the paper's release goes about it: acting through eager PyTorch, ends of episodes
 found by a Python loop over all rows, one forward pass over all of them at once, `numpy.random.choice` with `p` for
 every batch, and eager updates. What costs the release so much per row or per update is timed on a part and multiplied
 up. Variants take turns; medians. The last line is no program: the matrix products of ARB's refresh and of the

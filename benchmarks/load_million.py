@@ -3,12 +3,12 @@
     python benchmarks/load_million.py
     python benchmarks/load_million.py --quick          20,000 rows
 
-Writes a file like D4RL's walker2d sets (17 observations, 6 actions, next observations, gzip) to a temporary folder and
-loads it in a process of its own, so that the peak is that of loading alone. The promise: a few seconds, and no more
+Writes a file like D4RL's walker2d datasets (17 observations, 6 actions, next observations, gzip) to a temporary folder,
+and loads it in a process of its own, so that the peak is that of loading alone. The promise: a few seconds, and no more
 than twice the size of the columns.
 
-Then `arb run --preset smoke` (IQL, ARB) runs on a file like D4RL's hopper sets (62 bytes per row). The interpreter, JAX
-and its compiler take most of the peak of such a run, whatever the data: a run on 3,000 rows tells how much. The
+Then `arb run --preset smoke` (IQL, ARB) runs on a file like D4RL's hopper datasets (62 bytes per row). The interpreter,
+JAX and its compiler take most of the peak of such a run, whatever the data: a run on 3,000 rows tells how much. The
 promise: the rest is less than 5 times the file, and less than 2.5 times the columns as the run holds them.
 """
 

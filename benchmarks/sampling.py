@@ -1,4 +1,4 @@
-"""What a batch costs: ARB's draw and gather against other people's buffers, from 1e5 to 1e7 rows.
+"""What a batch costs: ARB's sampling and gathering against other people's buffers, from 1e5 to 1e7 rows.
 
     pip install -e . -r benchmarks/requirements.txt
     taskset -c 0 python benchmarks/sampling.py
@@ -72,7 +72,7 @@ def ours(data: Columns, batches: int) -> dict[str, Rival]:
 
 
 def numpy_choice(data: Columns) -> Rival:
-    """As the paper's release draws: the weights are normalised and summed up anew for every batch."""
+    """As the paper's release samples: the weights are normalised and summed up anew for every batch."""
     weight = data.weight.astype(np.float32)
 
     def batch() -> None:

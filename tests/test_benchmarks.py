@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 HELPERS = {"interleaved", "rivals"}
 """Modules that benchmarks share."""
 NEEDS = {
-    "borders": ["h5py", "mujoco"],
+    "boundaries": ["h5py", "mujoco"],
     "cycle": ["torch", "mujoco"],
     "learning": ["gymnasium"],
     "load_million": ["h5py"],

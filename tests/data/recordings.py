@@ -1,4 +1,4 @@
-"""Small datasets whose borders are known, and the files they are kept in."""
+"""Small datasets whose boundaries are known, and the files they are kept in."""
 
 from __future__ import annotations
 

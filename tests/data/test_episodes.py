@@ -1,4 +1,4 @@
-"""Borders, flags and repairs, worked by hand and on files whose borders are known."""
+"""Boundaries, flags and repairs, worked by hand and on files whose boundaries are known."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ episodes = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 
 
 @given(episodes, st.integers(0, 100))
-def test_borders_come_from_next_observations_alone(lengths: list[int], seed: int) -> None:
+def test_boundaries_come_from_next_observations_alone(lengths: list[int], seed: int) -> None:
     assert lengths_of(load(without(walk(lengths, seed), "timeouts"))) == lengths
 
 
 @given(episodes, st.integers(0, 100))
-def test_borders_come_from_timeouts_alone(lengths: list[int], seed: int) -> None:
+def test_boundaries_come_from_timeouts_alone(lengths: list[int], seed: int) -> None:
     assert lengths_of(load(without(walk(lengths, seed), "next_observations"))) == lengths
 
 
@@ -55,7 +55,7 @@ def test_flags_and_rewards_may_come_as_columns_of_floats() -> None:
     assert load(odd).fingerprint == load(raw).fingerprint
 
 
-def test_terminals_that_the_walk_passes_through_are_no_borders() -> None:
+def test_terminals_that_the_walk_passes_through_are_no_boundaries() -> None:
     """AntMaze: the goal is flagged as terminal, and the ant walks on."""
     raw = without(walk([20] * 8), "next_observations")
     raw["terminals"][[25, 26, 27, 90]] = True
@@ -64,7 +64,7 @@ def test_terminals_that_the_walk_passes_through_are_no_borders() -> None:
     assert dataset.terminals.sum() == 4
 
 
-def test_terminals_that_are_followed_by_a_start_are_borders() -> None:
+def test_terminals_that_are_followed_by_a_start_are_boundaries() -> None:
     raw = without(walk([20] * 8), "next_observations")
     raw["terminals"][[39, 79]] = True
     raw["timeouts"][[39, 79]] = False

@@ -1,13 +1,13 @@
 """What each rule for "where does an episode end" buys: false and missed ends where the truth is known.
 
     pip install -e '.[train]'
-    taskset -c 0 python benchmarks/borders.py
-    taskset -c 0 python benchmarks/borders.py --quick
+    taskset -c 0 python benchmarks/boundaries.py
+    taskset -c 0 python benchmarks/boundaries.py --quick
 
-The suite's AntMaze sets flag every step near the goal as terminal, and the ant walks on. The truth is in the
-simulator's state; the rules must do without it, as for files that have neither it nor next observations. The Hopper set
-is spoilt in two ways that occur in files: next observations that are observations shifted by a row, and a false time
-limit in every thousandth row.
+The suite's AntMaze datasets flag every step near the goal as terminal, and the episode continues. The truth is in the
+simulator's state; the rules must do without it, as for files that have neither it nor next observations. The
+Hopper dataset is spoilt in two ways that occur in files: next observations that are observations shifted by a row, and
+a false time limit in every thousandth row.
 """
 
 from __future__ import annotations
