@@ -168,14 +168,12 @@ def _numbers(values: ArrayLike) -> list[float | None]:
 
 
 def _subtitle(results: Results) -> str:
-    variants = results.variants()
+    variants, agents = results.variants(), ", ".join(map(agent_label, results.agents()))
     if not variants:
         return "No run has been evaluated yet; what was found is listed below."
-    agents = ", ".join(agent_label(agent) for agent in results.agents())
     if len(variants) > 8:
         return f"{agents} fine-tuned with {len(variants)} variants of replay."
-    named = ", ".join(variants[:-1]) + " and " + variants[-1] if len(variants) > 1 else variants[0]
-    return f"{agents} fine-tuned with {named}."
+    return f"{agents} fine-tuned with {' and '.join(filter(None, [', '.join(variants[:-1]), variants[-1]]))}."
 
 
 def _facts(results: Results) -> list[tuple[str, str]]:

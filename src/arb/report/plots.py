@@ -120,17 +120,15 @@ def rendered(figure: Figure) -> dict[str, bytes]:
     found = {}
     with matplotlib.rc_context({"svg.hashsalt": "arb", "pdf.fonttype": 42}):
         for ending, metadata in FORMATS.items():
-            file = io.BytesIO()
-            figure.savefig(file, format=ending, dpi=150, metadata=dict(metadata))
+            figure.savefig(file := io.BytesIO(), format=ending, dpi=150, metadata=dict(metadata))
             found[ending] = file.getvalue()
     return found
 
 
 def transparent_svg(figure: Figure) -> bytes:
     """A figure as SVG with a transparent ground and text that stays text, for a page in the repository."""
-    file = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "arb", "svg.fonttype": "none", "font.family": "sans-serif"}):
-        figure.savefig(file, format="svg", metadata=dict(FORMATS["svg"]), transparent=True)
+        figure.savefig(file := io.BytesIO(), format="svg", metadata=dict(FORMATS["svg"]), transparent=True)
     return file.getvalue()
 
 
@@ -167,16 +165,12 @@ def agent_figures(results: Results, agent: str, baseline: str = "naive") -> Iter
 
 def learning_curves(results: Results, agent: str) -> Figure:
     """Score over both phases, one panel per dataset: mean over seeds, and one standard deviation around it."""
-    figure = _panels(results, agent, _score_panel)
-    figure.suptitle(f"{agent_label(agent)}: learning curves, mean ± standard deviation over seeds", **TITLE)
-    return figure
+    return _panels(results, agent, _score_panel, "learning curves, mean ± standard deviation over seeds")
 
 
 def online_share(results: Results, agent: str) -> Figure:
     """The online share of the batches over steps, with that of the buffer in grey."""
-    figure = _panels(results, agent, _share_panel)
-    figure.suptitle(f"{agent_label(agent)}: where batches come from", **TITLE)
-    return figure
+    return _panels(results, agent, _share_panel, "where batches come from")
 
 
 def scores_and_shares(results: Results, title: str) -> Figure:
@@ -240,12 +234,9 @@ def _score_panel(axes: Any, groups: Sequence[RunGroup], styles: Mapping[str, Any
         axes.axhline(value, color=PALE, linewidth=0.8, linestyle=(0, (1, 2)))
         axes.annotate(name, (0.005, value), (0, 2), ("axes fraction", "data"), "offset points", fontsize=7, color=PALE)
     axes.axvline(0, color=PALE, linestyle=":", linewidth=1)
-    low, high = axes.get_xlim()
-    before = min(
-        (line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) and line.get_label()), default=0.0
-    )
-    ticks = [tick for tick in MaxNLocator(4).tick_values(0.0, max(high, 1.0)) if 0 <= tick <= high]
-    axes.set_xticks([*([before] if before < 0 and low < 0 else []), *ticks])
+    start = min((-group.curve["pretrain"][0][-1] / scale for group in groups if "pretrain" in group.curve), default=0.0)
+    end = max(1.0, axes.get_xlim()[1])
+    axes.set_xticks([start, *(tick for tick in MaxNLocator(4).tick_values(0.0, end) if 0 <= tick <= end)])
     axes.xaxis.set_major_formatter(lambda value, _: short(value * scale if value < 0 else value))
     axes.set_ylabel(groups[0].unit)
     axes.set_xlabel("updates before, steps after the switch")
@@ -276,7 +267,7 @@ def _share_panel(axes: Any, groups: Sequence[RunGroup], styles: Mapping[str, Any
     axes.set_xlabel("environment steps")
 
 
-def _panels(results: Results, agent: str, draw: Any) -> Figure:
+def _panels(results: Results, agent: str, draw: Any, title: str) -> Figure:
     names = results.tasks(agent)
     columns = min(_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
@@ -289,6 +280,7 @@ def _panels(results: Results, agent: str, draw: Any) -> Figure:
     for axes in list(grid.flat)[len(names) :]:
         axes.set_visible(False)
     _legend(figure, handles, results.order)
+    figure.suptitle(f"{agent_label(agent)}: {title}", **TITLE)
     return figure
 
 

@@ -179,16 +179,10 @@ def _described(place: str, values: Any) -> Record:
     machine = parts["machine"]
     if isinstance(machine.get("seconds"), dict):
         machine["seconds"] = {phase: _number(value, "seconds") for phase, value in machine["seconds"].items()}
-    reference = values.get("reference")
-    return Record(
-        place,
-        parts["config"],
-        env=sanitize(values.get("env") or ""),
-        reference=None if reference is None else read_reference(reference),
-        data=parts["data"],
-        versions={name: sanitize(version) for name, version in parts["versions"].items()},
-        machine=machine,
-    )
+    versions = {name: sanitize(version) for name, version in parts["versions"].items()}
+    reference = None if values.get("reference") is None else read_reference(values["reference"])
+    about = {"env": sanitize(values.get("env") or ""), "reference": reference, "data": parts["data"]}
+    return Record(place, parts["config"], **about, versions=versions, machine=machine)
 
 
 def _checked(record: Record, curves: Mapping[str, Curve], metrics: Mapping[str, Mapping[str, Floats]]) -> Record:
@@ -443,14 +437,12 @@ def pack(paths: Sequence[Path], out: Path) -> Packed:
             raise DataError(f"{run.place} is damaged: repair or move the archive before adding to it")
     runs = read_runs(paths)
     lines: dict[str, tuple[tuple[object, ...], str]] = {}
-    left_out = [*runs.unreadable]
-    kept = 0
+    left_out, kept = [*runs.unreadable], 0
     # Finished runs before failed ones, and newly found ones before those that the archive holds.
     found = [*((False, run) for run in runs.all), *((True, run) for run in held)]
     for old, run in sorted(found, key=lambda one: (one[1].status != "done", one[0])):
         key = json.dumps([run.config, run.data.get("sha256")], sort_keys=True)
-        reason = _why_not(run)
-        if reason:
+        if reason := _why_not(run):
             left_out.append(f"{run.place}: {reason}")
         elif key not in lines:
             order = (run.task, run.agent, run.strategy, run.seed, key)

@@ -308,7 +308,9 @@ def paired_tables(results: Results, baseline: str = "naive") -> list[Table]:
             there = [one for one in found if one.over(tasks)]
             made.append(overall_table(there, agent, tasks, f"paired-{number}-{file}"))
         if len(scored) + len(plain) > 1:
-            rows = {(task,): {one.variant: one.over([task]) for one in found} for task in sorted([*scored, *plain])}
+            rows: DifferenceRows = {
+                (task,): {one.variant: one.over([task]) for one in found} for task in sorted([*scored, *plain])
+            }
             title = f"{agent_label(agent)}: paired difference in area to {strategy_label(base)}, by dataset"
             made.append(difference_table(rows, ("dataset",), base, title, f"paired-datasets-{file}"))
     return made
