@@ -90,14 +90,14 @@ def audit(source: Source | Mapping[str, Any] | Dataset, env: str = "", columns: 
     world = known_environment({"env": task.env, **attributes} if task else attributes, env)
     found = [Finding("repaired", REMARK, note) for note in data.provenance.get("repaired", ())]
     found += [finding for check in CHECKS for finding in check(data, raw)]
-    found += [*_actions(data, world.bounds), *_observations(data, world), *_limits(data, world.limit)]
+    found += [*_actions(data, world.bounds), *_environment(data, world)]
     return Audit(name, len(data), data.num_episodes, (*broken, *found))
 
 
 def faults(data: Dataset, limit: int | None = None) -> list[str]:
     """The faults of a dataset that was read already, in a line each; `limit` is the environment's time limit."""
     found = [finding for check in CHECKS for finding in check(data, {"timeouts": data.timeouts})]
-    found += _limits(data, limit)
+    found += _environment(data, Environment(limit=limit))
     return [finding.text for finding in found if finding.level == FAULT]
 
 
@@ -262,32 +262,27 @@ def _actions(data: Dataset, bounds: Bounds | None) -> Iterator[Finding]:
         yield Finding("actions", REMARK, f"{at:.1%} of the action entries are at or beyond the bounds {named}")
 
 
-def _observations(data: Dataset, env: Environment) -> Iterator[Finding]:
-    size = sum(int(np.prod(part.shape[1:])) for part in leaves(data.observations).values())
-    if env.size is not None and env.size != size:
-        text = f"an observation has {size} numbers, one of {env.name} has {env.size}: recorded in another environment?"
-        yield Finding("observations", FAULT, text)
-
-
-def _limits(data: Dataset, limit: int | None) -> Iterator[Finding]:
-    """Time limits recorded as terminals, and episodes that take at least twice the time limit.
+def _environment(data: Dataset, env: Environment) -> Iterator[Finding]:
+    """Observations of another size, time limits recorded as terminals, episodes of at least twice the time limit.
 
     A critic learns that nothing follows a terminal. Where at least half of the episodes that ended did so exactly at
     the limit of the environment, they were cut off.
     """
-    if limit is None:
+    size = sum(int(np.prod(part.shape[1:])) for part in leaves(data.observations).values())
+    if env.size is not None and env.size != size:
+        text = f"an observation has {size} numbers, one of {env.name} has {env.size}: recorded in another environment?"
+        yield Finding("observations", FAULT, text)
+    if env.limit is None:
         return
     ended = data.terminals[data.ends]
-    at = (data.lengths == limit) & ended
+    at = (data.lengths == env.limit) & ended
     if ended.any() and 2 * at.sum() >= ended.sum():
-        text = (
-            f"{at.sum():,} of {ended.sum():,} ends are terminals exactly at the time limit of {limit} steps, first in "
-        )
-        rows = some_rows(data.ends[at][:1])
-        yield Finding("time limits", FAULT, f"{text}{rows}: clear terminals there and set timeouts")
-    long = data.starts[data.lengths >= 2 * limit]
+        text = f"{at.sum():,} of {ended.sum():,} ends are terminals exactly at the time limit of {env.limit} steps"
+        first = some_rows(data.ends[at][:1])
+        yield Finding("time limits", FAULT, f"{text}, first in {first}: clear terminals there and set timeouts")
+    long = data.starts[data.lengths >= 2 * env.limit]
     if len(long):
-        text = f"the episode from {some_rows(long)} has {data.lengths.max():,} steps, and the time limit is {limit}"
+        text = f"the episode from {some_rows(long)} has {data.lengths.max():,} steps, and the time limit is {env.limit}"
         yield Finding("missing ends", FAULT, f"{text}: ends are missing; {REMEDY}")
 
 

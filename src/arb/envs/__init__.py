@@ -17,7 +17,7 @@ from arb.envs.rollout import flat_vector, flattened
 from arb.envs.state import State, restore_state, save_state
 from arb.errors import DataError
 
-__all__ = ["State", "flat_vector", "flattened", "make", "register", "restore_state", "save_state"]
+__all__ = ["State", "flat_vector", "flattened", "make", "restore_state", "save_state"]
 
 LIMIT = 1000
 """Steps after which an episode ends where the environment sets no limit: an evaluation must come to an end."""
@@ -25,16 +25,13 @@ _TASK = re.compile(rf"(?:d4rl:)?({'|'.join(ROBOTS)}|antmaze-(?:{'|'.join(MAZES)}
 """D4RL names a task after its environment and its data: `hopper-medium-v2`, `antmaze-large-play-v2`."""
 
 
-def register() -> None:
-    """Register the environments of this project with Gymnasium; a second call changes nothing."""
-    table = [
-        *((f"arb/{robot}-v2", "locomotion:Locomotion", 1000, {"robot": robot}) for robot in ROBOTS),
-        *((f"arb/antmaze-{m.name}-v2", "antmaze:AntMaze", m.horizon, {"maze": m.name}) for m in MAZES.values()),
-        ("arb/ant-goal-v0", "antmaze:AntGoal", 500, {}),
-    ]
-    for name, entry_point, horizon, arguments in table:
-        if name not in gymnasium.registry:
-            gymnasium.register(name, f"arb.envs.{entry_point}", max_episode_steps=horizon, kwargs=arguments)
+_TABLE: list[tuple[str, str, int, dict[str, Any]]] = [
+    *((f"arb/{robot}-v2", "locomotion:Locomotion", 1000, {"robot": robot}) for robot in ROBOTS),
+    *((f"arb/antmaze-{m.name}-v2", "antmaze:AntMaze", m.horizon, {"maze": m.name}) for m in MAZES.values()),
+    ("arb/ant-goal-v0", "antmaze:AntGoal", 500, {}),
+]
+for _name, _entry_point, _horizon, _arguments in _TABLE:
+    gymnasium.register(_name, f"arb.envs.{_entry_point}", max_episode_steps=_horizon, kwargs=_arguments)
 
 
 def make(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
@@ -68,6 +65,3 @@ def _check_version(name: str) -> None:
     newest = max(versions, key=lambda known: int(known.rpartition("-v")[2]), default="")
     hint = f"did you mean {module}{colon}{newest}?" if newest else "an environment is called NAME-v0, NAME-v1, ..."
     raise gymnasium.error.Error(f"it has no version: {hint}")
-
-
-register()
