@@ -7,13 +7,14 @@
 
 Seeds are outermost, then datasets, so that what is there can be read at any time. Runs go one after the other in one
 process and share compiled programs; start a second process on another core with other seeds. The same command again
-goes on where it was stopped: runs that the archive under `results/` holds are not done again, on whatever machine they
-were made, and the archive grows after every set.
+continues where it was stopped: runs that the archive under `results/` holds are not done again, on whatever machine
+they were made, and the archive grows after every dataset.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +25,9 @@ from arb.lab.config import Config, configure, from_flat
 from arb.lab.training import run
 from arb.report.records import Record, pack, read_archive
 
-RESULTS = Path(__file__).parent.parent / "results"
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+sys.path.append(str(ROOT / "examples" / "strategies"))
 Settings = Mapping[str, Any]
 
 ROBOTS, QUALITIES = ("hopper", "walker2d", "halfcheetah"), ("random", "mixed", "medium", "medium-expert")
@@ -32,7 +35,8 @@ SETS = tuple(f"suite:{robot}-{quality}" for robot in ROBOTS for quality in QUALI
 HOPPER = SETS[:4]
 MAZES = ("suite:antmaze-umaze-play", "suite:antmaze-medium-play")
 PAPER = ("naive", "parallel", "top_n", "berb", "arb", "arb_auto")
-RIVALS = ("annealed", "recent", "warm_start", "road")
+RIVALS = ("annealed", "recent", "warm_start:WarmStart", "road:Road")
+"""The last two are plug-ins in examples/strategies."""
 FEW = ("naive", "parallel", "arb", "arb_auto")
 LONG: Settings = {
     "schedule.pretrain": 40_000,
@@ -70,7 +74,7 @@ class Campaign:
     """Folder of the archive, below that of the others; the results page takes none from there."""
 
     def cells(self, seeds: Sequence[int]) -> Iterator[tuple[str, str, Config]]:
-        """Set, folder below the campaign's, and configuration of every run, in the order in which they are done."""
+        """Dataset, folder below the campaign's, and configuration of every run, in the order in which they are done."""
         for seed in seeds:
             for task in self.tasks:
                 for agent in self.agents:
@@ -86,7 +90,7 @@ class Campaign:
 
 
 def _plain(strategies: Sequence[str]) -> dict[str, tuple[str, Settings]]:
-    return {name: (name, {}) for name in strategies}
+    return {name.partition(":")[0]: (name, {}) for name in strategies}
 
 
 TEMPERATURES: dict[str, tuple[str, Settings]] = {
@@ -183,7 +187,7 @@ CAMPAIGNS = {
 
 
 def holds(record: Record, config: Config) -> bool:
-    """Whether a finished run of an archive is that of a configuration; settings that came later were at defaults."""
+    """Whether a finished run of an archive is that of a configuration."""
     archived = (record.status, record.config.get("task"), record.agent, record.strategy, record.seed)
     wanted = ("done", config.task, config.agent, config.replay.strategy, config.seed)
     return archived == wanted and from_flat(record.config) == config
@@ -196,7 +200,7 @@ def main() -> None:
     options.add_argument("--seeds", default="0-2", help="A-B or A,B,C (0-2)")
     options.add_argument("--out", type=Path, default=Path("runs/campaigns"), help="folder of the runs")
     options.add_argument("--results", type=Path, default=RESULTS, help="folder of the archives")
-    options.add_argument("--task", help="only this set")
+    options.add_argument("--task", help="only this dataset")
     options.add_argument("--agent", help="only this agent")
     options.add_argument("--strategy", help="only this strategy")
     options.add_argument("--quick", action="store_true", help="two short runs on a bundled set")
