@@ -251,7 +251,7 @@ def _by_default(one: Comparison) -> bool:
 
 
 # ---- losses, temperatures --------------------------------------------------------------------------------------
-RIVALS = tuple(name for name in STRATEGIES if name not in OURS)
+RIVALS = (*(name for name in STRATEGIES if name not in OURS), "warm_start:WarmStart", "road:Road")
 SMALLEST_LOSS = 1.0
 """In points; smaller ones are counted, but not listed."""
 

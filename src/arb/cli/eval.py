@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from arb.data.tasks import Reference, family_of, normalised
 from arb.errors import DataError
 from arb.files import atomic_write
-from arb.lab.folder import POLICIES, Description, RunFolder, evaluated
+from arb.lab.folder import Description, RunFolder, evaluated
 from arb.policies import Policy, load_policy
+from arb.policies.export import POLICIES
 from arb.progress import count
 
 Returns = NDArray[np.float64]

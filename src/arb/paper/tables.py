@@ -127,7 +127,8 @@ def summary_table(results: Results) -> Rendered:
     notes: list[str] = []
     used: dict[tuple[str, str], RunGroup | None] = {}
     for group, title in GROUPS.items():
-        tasks, own = published.tasks()[group], []
+        tasks = published.tasks()[group]
+        own: list[list[Entry]] = []
         for agent in (*agents, "average"):
             name = "Average" if agent == "average" else agent_label(agent)
             printed = [_printed(published.averages("summary")[agent, group, s], 1) for s in STRATEGIES]

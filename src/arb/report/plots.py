@@ -26,7 +26,8 @@ from arb.report.tables import baseline_of
 
 COLOURS = {
     "naive": "#e69f00", "parallel": "#009e73", "top_n": "#cc79a7", "berb": "#d55e00", "arb": "#0072b2",
-    "arb_auto": "#56b4e9", "annealed": "#999933", "recent": "#aa4499", "warm_start": "#cc6677", "road": "#4b9b3a",
+    "arb_auto": "#56b4e9", "annealed": "#999933", "recent": "#aa4499",
+    "warm_start:WarmStart": "#cc6677", "road:Road": "#4b9b3a",
 }  # fmt: skip
 """By strategy, from the palette of Okabe and Ito (Color Universal Design, 2008)."""
 OTHER_COLOURS = ("#7a5195", "#8c6d31", "#4d4d4d")
