@@ -119,9 +119,14 @@ function chart(plot, isHidden) {
     const right = state.x(at) * scale + 12;
     tip.style.left = `${Math.max(0, Math.min(right > room ? state.x(at) * scale - tip.offsetWidth - 12 : right, room))}px`;
   };
+  return drawnToWidth(holder, draw);
+}
+
+// Draw again when the width changes; in the next frame, because drawing changes the height that is being observed.
+function drawnToWidth(holder, draw) {
   let width = 0;
   new ResizeObserver(() => {
-    if (holder.clientWidth !== width) { width = holder.clientWidth; draw(); }
+    if (holder.clientWidth !== width) { width = holder.clientWidth; requestAnimationFrame(draw); }
   }).observe(holder);
   return { holder, draw };
 }
@@ -268,7 +273,5 @@ function intervals(rows, { label, xLabel }) {
     });
     holder.replaceChildren(svg);
   };
-  let width = 0;
-  new ResizeObserver(() => { if (holder.clientWidth !== width) { width = holder.clientWidth; draw(); } }).observe(holder);
-  return { holder, draw };
+  return drawnToWidth(holder, draw);
 }
