@@ -52,9 +52,9 @@ def settings_page() -> str:
 
     head = ["setting", "type", "default", "meaning"]
     presets = []
-    for name, (plan, when, hidden) in PRESETS.items():
+    for name, (plan, when, tau) in PRESETS.items():
         numbers = (plan.pretrain, plan.online, plan.collect, when.every, when.episodes, plan.batch)
-        presets.append([f"`{name}`", *(f"{n:,}" for n in numbers), _value(hidden) if hidden else "the agent's"])
+        presets.append([f"`{name}`", *(f"{n:,}" for n in numbers), _value(tau) if tau else "the agent's"])
     parts = [
         "# Settings",
         "<!-- Written by tools/pages.py from the table of settings; do not edit. -->",
@@ -77,7 +77,7 @@ def settings_page() -> str:
                 "evaluated every",
                 "episodes",
                 "batch",
-                "hidden layers",
+                "`settings.tau`",
             ],
             presets,
         ),

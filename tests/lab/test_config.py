@@ -12,7 +12,7 @@ from arb import DataError
 from arb.data.tasks import FAMILIES, SUITE, TASKS, family_of
 from arb.lab.agents import AGENTS, settings_class, tuned
 from arb.lab.config import OPTIONS, PRESETS, configure, flat, settings_table, with_key
-from arb.lab.folder import default_folder
+from arb.lab.folder import convergence_note, default_folder
 from arb.lab.strategies import strategy_label
 from arb.lab.sweep import grid
 from tests.lab import tiny
@@ -104,10 +104,11 @@ def test_a_run_that_names_nothing_is_small_and_sets_its_own_temperature():
         "arb_auto",
         "auto",
     )
-    assert config.settings.hidden_dims == (128, 128)
-    assert config.schedule.batch == 128
+    assert config.settings.hidden_dims == (256, 256)
+    assert config.schedule.batch == 256
+    assert convergence_note(flat(config)) == ""
     calql = configure(agent="calql", task="antmaze-umaze-v2").settings
-    assert calql.actor_hidden_dims == calql.critic_hidden_dims == (128, 128)
+    assert (calql.actor_hidden_dims, calql.critic_hidden_dims) == ((256,) * 3, (256,) * 5)
     assert configure(preset="small").settings.hidden_dims == (256, 256)
     with pytest.raises(DataError, match=r"with the strategy arb_auto replay\.temperature is auto: add --strategy arb"):
         configure(overrides={"replay.temperature": 2})

@@ -89,14 +89,14 @@ class Preset(NamedTuple):
 
     schedule: Schedule
     evaluation: Evaluation
-    hidden: tuple[int, ...] = ()
-    """Units of each hidden layer, where they are not the agent's own."""
+    tau: float | None = None
+    """How far target critics move per update, where it is not the agent's own: a short pre-training needs more."""
 
 
 PRESETS: dict[str, Preset] = {
     "smoke": Preset(Schedule(pretrain=400, online=400, collect=200, updates=200, refresh=200), Evaluation(400, 2)),
-    "demo": Preset(Schedule(pretrain=40_000, online=40_000, batch=128), Evaluation(4_000, 5), (128, 128)),
-    "small": Preset(Schedule(pretrain=30_000, online=20_000), Evaluation(5_000, 20)),
+    "demo": Preset(Schedule(pretrain=10_000, online=5_000), Evaluation(2_500, 10), tau=0.05),
+    "small": Preset(Schedule(pretrain=80_000, online=40_000), Evaluation(8_000, 20)),
     "paper": Preset(Schedule(), Evaluation()),
 }
 
@@ -154,14 +154,14 @@ def configure(
     """
     if preset not in PRESETS:
         raise DataError(f"there is no preset {preset!r}{suggest(preset, PRESETS)}; there are {', '.join(PRESETS)}")
-    schedule, evaluation, hidden = PRESETS[preset]
+    schedule, evaluation, tau = PRESETS[preset]
     overrides = overrides or {}
     family = family_of(task, env or _recorded_env(task))
     row, paper = strategy_row(strategy), tuned(agent, family)
     replay = row.settings(strategy, **({"temperature": paper.arb_temperature} if strategy == "arb" else {}))
     settings: Any = settings_class(agent)(**paper.settings)
-    if hidden and not is_plug_in(agent):
-        settings = replace(settings, **{f.name: hidden for f in fields(settings) if f.name.endswith("hidden_dims")})
+    if tau is not None and not is_plug_in(agent):
+        settings = replace(settings, tau=tau)
     preprocessing = Preprocessing(**{"reward_shift": family.shift, **paper.preprocessing})
     config = Config(task, env, agent, 0, replay, schedule, evaluation, preprocessing, settings)
     config = with_key(config, "seed", seed)

@@ -595,11 +595,11 @@ def sweep(
         from arb.lab.ray import check_address, on_ray
 
         ray = check_address(ray)
+    with locked(todo.out / ".lock"):  # two sweeps may add to one plan
+        rows = _planned(todo.out) | {cell.folder: flat(cell.config) for cell in todo.cells}
+        text = json.dumps({"cells": [{"folder": f, "config": c} for f, c in rows.items()]}, indent=1)
+        write_text(todo.out / PLAN, text)
     if todo.left:
-        with locked(todo.out / ".lock"):  # two sweeps may add to one plan
-            rows = _planned(todo.out) | {cell.folder: flat(cell.config) for cell in todo.cells}
-            text = json.dumps({"cells": [{"folder": f, "config": c} for f, c in rows.items()]}, indent=1)
-            write_text(todo.out / PLAN, text)
         for cell in todo.left:
             RunFolder(todo.out / cell.folder).failure_mark.unlink(missing_ok=True)
         cells = [(cell.folder, flat(cell.config)) for cell in todo.left]
