@@ -441,3 +441,13 @@ def test_what_a_buffer_holds_is_a_dataset():
     again = ReplayBuffer(6, Uniform(), seed=0)
     again.load_dataset(dataset)
     assert again.to_dataset().select(slice(None)).rewards.tolist() == dataset.rewards.tolist()
+
+
+def test_steps_without_any_float_are_taken():
+    buffer = uniform()
+    buffer.add([0], [1], 1, [1], terminated=False)
+    buffer.add_batch(np.ones((2, 1), int), np.ones((2, 1), int), [2, True], np.zeros((2, 1), int), [0, 1], envs=[0, 1])
+    batch = buffer.gather([0, 1, 2])
+    assert batch.reward.tolist() == [1, 2, 1]
+    assert batch.reward.dtype == np.float32
+    assert batch.next_obs.ravel().tolist() == [1, 0, 0]

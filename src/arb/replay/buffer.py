@@ -547,7 +547,7 @@ def _check_rows(named: Mapping[str, Leaves], n: int) -> None:
                 floats.append(column.reshape(-1))
                 size += column.size
     # One look at all of them is quicker than one at each, and costs a copy, which is little where there is little.
-    if size > 1 << 16 or np.count_nonzero(np.isfinite(np.concatenate(floats))) < size:
+    if size > 1 << 16 or (size and np.count_nonzero(np.isfinite(np.concatenate(floats))) < size):
         for name, part in named.items():
             for key, column in part.items():
                 check_finite(_named(name, key), column)
