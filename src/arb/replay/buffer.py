@@ -315,8 +315,7 @@ class ReplayBuffer:
         begins = obs if len(opened) == len(envs) else {key: c[[i for i, _ in opened]] for key, c in obs.items()}
         if all(final[key].tobytes() == column.tobytes() for key, column in begins.items()):
             return  # the usual case, and quicker than distances
-        apart = differs(final, begins, self.discontinuity or 0.0)
-        for at in apart.nonzero()[0].tolist():
+        for at in differs(final, begins, self.discontinuity or 0.0).nonzero()[0].tolist():
             env = envs[opened[at][0]]
             self._end_episode(env)
             self._warn_once(
@@ -544,10 +543,10 @@ def _check_rows(named: Mapping[str, Leaves], n: int) -> None:
                     f"{_named(name, key)} has shape {column.shape}, but {n} rewards were given: one row per environment"
                 )
             if kind == "f":
-                floats.append(column.reshape(-1))
+                floats.append(column)
                 size += column.size
     # One look at all of them is quicker than one at each, and costs a copy, which is little where there is little.
-    if size > 1 << 16 or (size and np.count_nonzero(np.isfinite(np.concatenate(floats))) < size):
+    if size > 1 << 16 or (size and np.count_nonzero(np.isfinite(np.concatenate(floats, axis=None))) < size):
         for name, part in named.items():
             for key, column in part.items():
                 check_finite(_named(name, key), column)

@@ -225,7 +225,10 @@ class ReplayIndex:
                 episode.newest = row
                 self.episode_ids[row] = episode.id
                 self.next_index[row] = -1
-                self._count(1, online=True)
+                if self._latest:
+                    self.num_added += 1
+                else:
+                    self._count(1, online=True)
                 rows.append(row)
                 ids.append(episode.id)
                 if ends is not None and ends[i]:
