@@ -24,14 +24,14 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
-    "run": Command("arb.cli.run", "train", "pre-train offline, fine-tune online"),
-    "compare": Command("arb.cli.sweep", "train", "replay strategies on one task: table, curves, page"),
-    "sweep": Command("arb.cli.sweep", "train", "a grid of runs, on all cores or on Ray"),
-    "reproduce": Command("arb.cli.sweep", "train", "a table or figure of the paper"),
-    "eval": Command("arb.cli.eval", "train", "evaluate a run's policy: returns, score, success, or a video"),
+    "run": Command("arb.cli.run", "train", "pre-train an agent on offline data, then fine-tune it online"),
+    "compare": Command("arb.cli.sweep", "train", "compare replay strategies on one task: table, curves, page"),
+    "sweep": Command("arb.cli.sweep", "train", "run a grid of runs, on the cores of this machine or on Ray"),
+    "reproduce": Command("arb.cli.sweep", "train", "reproduce a table or figure of the paper from its grid of runs"),
+    "eval": Command("arb.cli.eval", "train", "evaluate a run's policy: returns, score, success, or a video (GIF)"),
     "data": Command("arb.cli.data", "train", "list, fetch, inspect, audit and collect datasets"),
-    "report": Command("arb.cli.report", "report", "tables, statistics, plots and one page from run folders"),
-    "doctor": Command("arb.cli.doctor", "train", "check this machine and say what to install or change"),
+    "report": Command("arb.cli.report", "report", "make tables, statistics, plots and one page from run folders"),
+    "doctor": Command("arb.cli.doctor", "train", "check everything a run needs and say what to install or change"),
     "completion": Command("arb.cli.completion", "train", "print a script for TAB completion in your shell"),
 }
 _HINTS = {
@@ -69,8 +69,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parser_of(name: str) -> argparse.ArgumentParser:
     """The options of a command; `run` among them is the function that carries it out."""
-    parser = argparse.ArgumentParser(prog=f"arb {name}", formatter_class=argparse.RawDescriptionHelpFormatter)
-    getattr(importlib.import_module(COMMANDS[name].module), f"add_{name}")(parser)
+    module, _, purpose = COMMANDS[name]
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=f"arb {name}", description=purpose, formatter_class=style)
+    getattr(importlib.import_module(module), f"add_{name}")(parser)
     return parser
 
 

@@ -11,13 +11,12 @@ zsh: write the script to a folder of $fpath
 
 
 def add_completion(parser: argparse.ArgumentParser) -> None:
-    parser.description, parser.epilog = "Print a script for TAB completion of commands, options and values.", EXAMPLES
+    parser.epilog = EXAMPLES
     parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
     parser.set_defaults(run=completion)
 
 
 def completion(options: argparse.Namespace) -> int:
-    """Carry out `arb completion`."""
     import shtab
 
     print(shtab.complete(tree(), options.shell))

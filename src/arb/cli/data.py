@@ -128,7 +128,6 @@ def _collect(arguments: argparse.Namespace) -> None:
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
-    parser.description = "List, fetch, inspect, audit and collect datasets."
     commands = parser.add_subparsers(required=True, metavar="command")
 
     def command(name: str, run: Callable[[argparse.Namespace], int | None], text: str) -> argparse.ArgumentParser:

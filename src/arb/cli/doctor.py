@@ -43,13 +43,11 @@ LEAST_PYTHON, LEAST_DISK = (3, 11), 2 * 10**9
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Check everything that a run needs and say how to fix what does not work."
     parser.epilog = "The exit status is 0 if `arb run` works and 1 if not; what is optional may be missing."
     parser.set_defaults(run=doctor)
 
 
 def doctor(_options: argparse.Namespace) -> int:
-    """Carry out `arb doctor`."""
     failed = []
 
     def check(what: str, good: bool, detail: str, advice: str) -> None:

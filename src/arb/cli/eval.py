@@ -38,7 +38,6 @@ examples:
 
 
 def add_eval(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Evaluate the policy of a finished run: returns, score, success, or a video (GIF)."
     parser.epilog = EXAMPLES
     add = parser.add_argument
     add("folder", type=Path, metavar="RUN", help="the folder of a run")
@@ -51,7 +50,6 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Carry out `arb eval`."""
     if options.gif and options.gif.suffix.lower() != ".gif":
         raise DataError(f"--gif writes a GIF: name it {options.gif.with_suffix('.gif')}")
     run = RunFolder(options.folder)

@@ -13,7 +13,7 @@ examples:
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:
-    parser.description, parser.epilog = "Make tables, plots and one HTML page from run folders.", EXAMPLES
+    parser.epilog = EXAMPLES
     runs = "folders of runs or sweeps, at any depth, or archives"
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help=runs)
     parser.add_argument("-o", "--out", type=Path, help="folder of the report (report), or archive (NAME.jsonl)")
@@ -23,7 +23,6 @@ def add_report(parser: argparse.ArgumentParser) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    """Carry out `arb report`."""
     if options.pack:
         return _pack(options.runs, options.out or Path(f"{options.runs[0].resolve().name}.jsonl"))
     from arb.report.page import make_report

@@ -30,13 +30,7 @@ Every setting can be given as NAME=VALUE; `arb run --settings` lists them.
 
 
 def add_subject(parser: argparse.ArgumentParser, lists: tuple[str, ...] = (), **defaults: str) -> None:
-    """Add task, agent, strategy, seed, environment and preset.
-
-    Args:
-        parser: where to add them.
-        lists: those that may be lists.
-        defaults: those that differ from a run's.
-    """
+    """Add task, agent, strategy, seed, environment and preset; `defaults` are those that differ from a run's."""
     from arb.lab.agents import AGENTS, DEFAULT_AGENT
     from arb.lab.config import PRESETS
     from arb.lab.strategies import DEFAULT, STRATEGIES
@@ -74,7 +68,6 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Pre-train an agent on offline data, then fine-tune it online."
     parser.epilog = EXAMPLES
     add_subject(parser)
     add = parser.add_argument
@@ -91,7 +84,6 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Carry out `arb run`."""
     with stoppable("Saving a checkpoint; press Ctrl-C again to quit now", own_process=True) as asked_to_stop:
         _run(options, asked_to_stop)
 
@@ -105,15 +97,9 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
     from arb.progress import described, live_view
     from arb.report.plots import plot_run
 
-    config = configure(
-        task=f"{options.task}?{options.columns}" if options.columns else options.task,
-        env=options.env,
-        agent=options.agent,
-        strategy=options.strategy,
-        seed=options.seed,
-        preset=options.preset,
-        overrides=dict(map(setting, options.settings)),
-    )
+    subject = {name: getattr(options, name) for name in ("env", "agent", "strategy", "seed", "preset")}
+    task = f"{options.task}?{options.columns}" if options.columns else options.task
+    config = configure(task=task, **subject, overrides=dict(map(setting, options.settings)))
     if options.list_settings:
         print("\n".join(settings_lines(config)))
         return

@@ -49,7 +49,7 @@ not comparable with published ones. With `--data d4rl` a task needs its file: `a
 
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
-    parser.description, parser.epilog = "Run a grid of runs, on the cores of this machine or on Ray.", SWEEP
+    parser.epilog = SWEEP
     add_subject(parser, ("task", "agent", "strategy", "seed"))
     parser.add_argument("-o", "--out", type=Path, help="folder of the sweep (sweeps/PRESET)")
     _add_working(parser)
@@ -58,18 +58,12 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 
 
 def sweep(options: argparse.Namespace) -> int:
-    """Carry out `arb sweep`."""
     from arb.lab.sweep import grid, seed_range, split_list
 
-    cells = grid(
-        split_list(options.task),
-        split_list(options.agent),
-        split_list(options.strategy),
-        seed_range(options.seed),
-        {name: split_list(values) for name, values in map(setting, options.settings)},
-        env=options.env,
-        preset=options.preset,
-    )
+    tasks, agents, strategies = map(split_list, (options.task, options.agent, options.strategy))
+    axes = {name: split_list(values) for name, values in map(setting, options.settings)}
+    seeds = seed_range(options.seed)
+    cells = grid(tasks, agents, strategies, seeds, axes, env=options.env, preset=options.preset)
     out = options.out or Path("sweeps") / options.preset
     status = _carry_out(cells, out, options)
     print(f"results in {out}; `arb report {out}` shows them")
@@ -79,7 +73,6 @@ def sweep(options: argparse.Namespace) -> int:
 def add_compare(parser: argparse.ArgumentParser) -> None:
     from arb.lab.strategies import COMPARED
 
-    parser.description = "Compare replay strategies on one task, from the same pre-trained agents: table, curves, page."
     parser.epilog = COMPARE
     add_subject(parser, ("strategy", "seed"), strategy=",".join(COMPARED), seed="0-2")
     parser.add_argument("-o", "--out", type=Path, help="folder of the comparison (compare/TASK-AGENT-PRESET)")
@@ -89,18 +82,11 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Carry out `arb compare`."""
     from arb.lab.sweep import comparison, grid, seed_range, split_list
 
-    cells = grid(
-        [options.task],
-        [options.agent],
-        split_list(options.strategy),
-        seed_range(options.seed),
-        env=options.env,
-        preset=options.preset,
-        overrides=dict(map(setting, options.settings)),
-    )
+    lists = ([options.task], [options.agent], split_list(options.strategy), seed_range(options.seed))
+    given = dict(map(setting, options.settings))
+    cells = grid(*lists, env=options.env, preset=options.preset, overrides=given)
     folder, title = comparison(options.task, options.agent, options.preset)
     out = options.out or folder
     status = _carry_out(cells, out, options)
@@ -115,7 +101,7 @@ def add_reproduce(parser: argparse.ArgumentParser) -> None:
     from arb.paper.experiments import DATA, EXPERIMENTS, SEEDS
 
     names = "".join(f"  {name:<14} {experiment.shows}\n" for name, experiment in EXPERIMENTS.items())
-    parser.description = f"Reproduce a table or figure of the paper from its grid of runs.\n\n{names}"
+    parser.description = f"{parser.description}\n\n{names}"
     parser.epilog = REPRODUCE
     parser.add_argument("name", help="one of the above", metavar="NAME")
     parser.add_argument("-p", "--preset", default="smoke", help=f"how much training: {', '.join(SEEDS)}")
@@ -126,7 +112,6 @@ def add_reproduce(parser: argparse.ArgumentParser) -> None:
 
 
 def reproduce(options: argparse.Namespace) -> int:
-    """Carry out `arb reproduce`."""
     from arb.paper.experiments import EXPERIMENTS, cells_of
 
     data = options.data or ("suite" if options.preset == "smoke" else "d4rl")
