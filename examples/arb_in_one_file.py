@@ -33,7 +33,7 @@ class Args:
 
     env: str = "Pendulum-v1"
     dataset: str = ""  # an .hdf5 or .npz file with D4RL's keys; without one, random steps are recorded
-    random_steps: int = 20_000  # as many
+    random_steps: int = 20_000  # how many
     quick: bool = False  # only show that everything runs
     seed: int = 0
     # schedule
@@ -136,7 +136,7 @@ class ReplayBuffer:
         self.trajectories += bool(terminated or truncated)
 
     def load_dataset(self, data):
-        """Store a dataset with D4RL's keys, episode after episode."""
+        """Store a dataset with D4RL's keys. Every terminal or timeout ends a trajectory, as in the paper's release."""
         n, terminals = len(data["rewards"]), data["terminals"].astype(bool)
         timeouts = data.get("timeouts", np.zeros(n)).astype(bool)
         next_obs, known = data.get("next_observations"), np.ones(n, bool)
@@ -216,7 +216,10 @@ def actor_loss(log_prob, advantage, beta, max_weight):
 
 
 class IQL:
-    """Implicit Q-learning: no loss evaluates an action that is not in the data."""
+    """Implicit Q-learning: no loss evaluates an action that is not in the data.
+
+    The paper's release also lets the policy's learning rate fall to 0 over pre-training, along half a cosine.
+    """
 
     def __init__(self, obs_dim, action_dim, args):
         self.args = args
