@@ -20,13 +20,13 @@ from arb.suite.recorder import Tell, record
 
 Floats = NDArray[np.float64]
 Place = tuple[int, int]
-NOISE = (0.1, 0.6)
+NOISE = (0.1, 0.3)
 """Standard deviation of the noise on every entry of an action, drawn once per walk between these."""
 SPREAD = (0.3, 1.85)
 """How far a goal is drawn from the centre of its cell, along each axis: 0.4 to 2.6 m away, as in D4RL's files."""
 LINGER = 6
 """Rows of a walk within reach of the evaluation's goal, after which it ends."""
-TOWARDS = {"play": 0.6, "diverse": 0.2}
+TOWARDS = {"play": 0.8, "diverse": 0.3}
 """The probability that a goal is drawn in the cell of the evaluation's goal, by kind of dataset; else in any cell."""
 APART = 2.0
 """A new goal is at least this far from where the ant is."""
