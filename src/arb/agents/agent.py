@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from arb.policies.actors import Balance, Categorical, Gaussian, PEXPolicy, PolicyFamily, TanhGaussian
-from arb.policies.networks import MLP, Ensemble, constant
+from arb.policies.networks import MLP, Ensemble
+from arb.policies.networks import constant as constant
 from arb.replay.scores import Likelihood
 
 Class = TypeVar("Class")

@@ -7,7 +7,7 @@ is no bound. Every detail and its source: docs/algorithms/calql.md.
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -71,11 +71,6 @@ def conservative_gap(q_sampled: Array, log_prob: Array, q_data: Array, lowest: f
     return gap if lowest is None else jnp.maximum(gap, lowest)
 
 
-def multiplier(log_multiplier: Array) -> Array:
-    """The Lagrange multiplier, held in [0, 1e6]."""
-    return jnp.clip(jnp.exp(log_multiplier), 0.0, 1e6)
-
-
 # Critic loss over sampled actions -----------------------------------------------------------------------------------
 class SampledActions(NamedTuple):
     """Sampled actions; all but `target` are evaluated at the batch's own state, wherever they were sampled."""
@@ -130,7 +125,8 @@ def critic_terms(
 def conservative_terms(gaps: Array, log_multiplier: Array, config: CalQLConfig) -> Array:
     """What each critic's gap adds to its loss."""
     if config.cql_lagrange:
-        return multiplier(log_multiplier) * config.cql_alpha * (gaps - config.cql_target_action_gap)
+        multiplier = jnp.clip(jnp.exp(log_multiplier), 0.0, 1e6)
+        return multiplier * config.cql_alpha * (gaps - config.cql_target_action_gap)
     return config.cql_alpha * gaps
 
 
@@ -160,9 +156,7 @@ def critic_gradient(
         errors, gaps = critic_terms(net, target, *part, config, calibrate)
         return jnp.sum(errors) + jnp.sum(conservative_terms(gaps, log_multiplier, config)), gaps
 
-    def add(
-        total: tuple[Array, Array, Ensemble], part: tuple[Transitions, SampledActions]
-    ) -> tuple[tuple[Array, Array, Ensemble], None]:
+    def add(total: Any, part: tuple[Transitions, SampledActions]) -> tuple[Any, None]:
         (value, gaps), gradient = jax.value_and_grad(loss, has_aux=True)(q, part)
         return jax.tree.map(lambda t, x: t + x / count, total, (value, gaps, gradient)), None
 

@@ -125,11 +125,9 @@ class FamO2O(Agent):
     def _members(self, obs: Array, rng: KeySequence) -> Array:
         """The balance of each sample: anywhere in the range, or after `begin_online` the balance model's sample."""
         if self.online:
-            sampled: Array = jax.lax.stop_gradient(self.family.balance.sample(obs, rng)[0])
-            return sampled
+            return jnp.asarray(jax.lax.stop_gradient(self.family.balance.sample(obs, rng)[0]))
         uniform = 2.0 * rng.random(obs.shape[:-1]) - 1.0
-        anywhere: Array = rescale(uniform, self.config.beta_min, self.config.beta_max)
-        return anywhere
+        return jnp.asarray(rescale(uniform, self.config.beta_min, self.config.beta_max))
 
     @property
     def actor(self) -> PolicyFamily:

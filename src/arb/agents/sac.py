@@ -190,7 +190,6 @@ class SAC(Agent):
     def _next_q(self, obs: Array, action: Array, key: Array) -> Array:
         subset, count = self.config.critic_subset, self.config.num_critics
         if subset is None or subset == count:
-            value: Array = self.target.min_q(obs, action)
-            return value
+            return jnp.asarray(self.target.min_q(obs, action))
         chosen = jax.random.choice(jax.random.fold_in(key, 2), count, (subset,), replace=False)
         return subset_min_q(self.target, chosen, obs, action)

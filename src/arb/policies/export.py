@@ -51,7 +51,7 @@ class Policy:
         action = self.mode(obs, rng)
         if self.discrete:
             return action + self.arrays["start"] if "start" in self.arrays else action
-        return self.arrays["middle"] + self.arrays["half"] * action
+        return np.asarray(self.arrays["middle"] + self.arrays["half"] * action)
 
     def mode(self, obs: ArrayLike, rng: np.random.Generator | None = None) -> Arrays:
         """The evaluation action as the agent sees it: in [−1, 1], or a number."""
