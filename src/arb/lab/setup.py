@@ -145,6 +145,13 @@ class Preprocessed(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise DataError(f"the environment {name} returned the {what} {value}, which is not finite: fix it there")
 
 
+def load_data(task: str, place: str | None = None) -> Dataset:
+    """The dataset of a task, perhaps from another place; an audit says more than warnings would."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        return load_dataset(place or task, split_columns(task)[1])
+
+
 # ---- the setup of a run ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Setup:
@@ -165,20 +172,17 @@ class Setup:
     """What an audit found that makes the data unsound, where one was asked for."""
 
     @classmethod
-    def of(cls, config: Config, source: str | None = None, audited: bool = False) -> Self:
+    def of(cls, config: Config, data: Dataset | None = None, audited: bool = False) -> Self:
         """Load the data, find its environment, and fit the preprocessing.
 
         Args:
             config: the run.
-            source: where the data lies on this machine, if not where the configuration says.
+            data: the dataset, if the caller has it already.
             audited: whether to look for faults in the data, which takes a moment.
         """
         if config.env:
             make(config.env).close()  # a mistake in its name should not wait for the data
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DataWarning)  # the audit says more
-            raw = load_dataset(source or config.task, split_columns(config.task)[1])
-        task = task_of(config.task)
+        raw, task = load_data(config.task) if data is None else data, task_of(config.task)
         env = config.env or (task.env if task else str(raw.provenance.get("env", "")))
         if not env:
             raise DataError(f"{config.task} does not name its environment: add --env with a Gymnasium id")

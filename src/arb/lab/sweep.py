@@ -350,6 +350,7 @@ def work(request: Mapping[str, Any], say: Say, asked_to_stop: Stop) -> None:
     until = time.monotonic() + (float("inf") if request.get("seconds") is None else request["seconds"])
     out, like = Path(request["out"]), ("", "")
     cells = [Cell(folder, from_flat(config)) for folder, config in request["cells"]]
+    datasets: dict[str, Any] = {}
     while left := [cell for cell in cells if not is_settled(RunFolder(out / cell.folder), cell)]:
         # Runs of the same agent and task share compiled code.
         claim = take(out, sorted(left, key=lambda cell: (cell.config.agent, cell.config.task) != like))
@@ -358,16 +359,19 @@ def work(request: Mapping[str, Any], say: Say, asked_to_stop: Stop) -> None:
         else:
             like = (claim.cell.config.agent, claim.cell.config.task)
             try:
-                _run(claim, request, say, lambda: asked_to_stop() or time.monotonic() > until)
+                _run(claim, request, datasets, say, lambda: asked_to_stop() or time.monotonic() > until)
             finally:
                 claim.release()
         if asked_to_stop() or time.monotonic() > until:
             return
 
 
-def _run(claim: Claim, request: Mapping[str, Any], say: Say, stop: Stop) -> None:
-    """Run a cell, again if it fails for a reason that may go away; why it failed for good stays in its folder."""
-    from arb.lab.setup import Setup
+def _run(claim: Claim, request: Mapping[str, Any], datasets: dict[str, Any], say: Say, stop: Stop) -> None:
+    """Run a cell, again if it fails for a reason that may go away; why it failed for good stays in its folder.
+
+    `datasets` holds the one of the last task, so that it is read once for all its runs.
+    """
+    from arb.lab.setup import Setup, load_data
     from arb.lab.training import run_locked
 
     config, phase = claim.cell.config, "pretrain"
@@ -383,7 +387,10 @@ def _run(claim: Claim, request: Mapping[str, Any], say: Say, stop: Stop) -> None
     for attempt in itertools.count():
         say({"event": "begins", **about})
         try:
-            setup = Setup.of(config, request.get("data"))
+            if config.task not in datasets:
+                datasets.clear()
+                datasets[config.task] = load_data(config.task, request.get("data"))
+            setup = Setup.of(config, datasets[config.task])
             result = run_locked(config, claim.folder, cache, tell, SAVE_SECONDS, setup, stop=stop)
             say({"event": "done", **about, "score": result.last})
         except Interrupted as stopped:
