@@ -36,6 +36,17 @@ def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     return "\n".join(text)
 
 
+def transparent_svg(figure: Any) -> bytes:
+    """A figure as SVG with a transparent ground and text that stays text, for a page in the repository."""
+    import matplotlib
+
+    from arb.report.plots import FORMATS
+
+    with matplotlib.rc_context({"svg.hashsalt": "arb", "svg.fonttype": "none", "font.family": "sans-serif"}):
+        figure.savefig(file := io.BytesIO(), format="svg", metadata=dict(FORMATS["svg"]), transparent=True)
+    return file.getvalue()
+
+
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 

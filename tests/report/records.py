@@ -37,7 +37,7 @@ def flat(score, **more):
 
 
 def results(*runs):
-    return group_runs(Runs((), tuple(runs)))
+    return group_runs(Runs(tuple(runs)))
 
 
 HOPPER, WALKER = "hopper-medium-v2", "walker2d-medium-v2"

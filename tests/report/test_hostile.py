@@ -11,7 +11,7 @@ import re
 import pytest
 
 from arb.report import plots
-from arb.report.page import make_report, missing_text, page, page_data, write_files
+from arb.report.page import make_report, missing_text, page, page_data
 from arb.report.records import group_runs, pack, read_runs
 from arb.report.tables import tables
 from tests.report.folders import config_of, write_run
@@ -156,15 +156,6 @@ def test_a_setting_of_any_kind_is_shown(tmp_path):
     write_run(tmp_path / "good", seed=9)
     results, _ = shown(tmp_path)
     assert any(run.seed == 9 for run in results.runs.done)
-
-
-@pytest.mark.parametrize("names", ['{"a": 1}', "3", '["tables/../../precious"]', "[" * 10_000, '"tables/x.txt"'])
-def test_a_forged_list_of_files_is_ignored(tmp_path, names):
-    (tmp_path / "precious").write_text("keep")
-    (tmp_path / "out" / "tables").mkdir(parents=True)
-    (tmp_path / "out" / "files.json").write_text(names)
-    write_files(tmp_path / "out", {"tables/a.txt": b"a"}, "files.json")
-    assert (tmp_path / "precious").exists()
 
 
 def test_text_does_not_become_a_formula_a_row_or_a_command(tmp_path):

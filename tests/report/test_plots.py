@@ -5,29 +5,29 @@ import json
 import matplotlib.image
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from arb.report.plots import (
-    BARS,
-    MAX_PANELS,
     PALE,
-    WIDTH,
+    agent_figures,
     difference_intervals,
-    learning_curves,
     looks,
-    online_share,
     plain,
     plot_run,
     rendered,
     scores_and_shares,
     short,
-    spark,
-    text_curves,
 )  # fmt: skip
 from arb.report.records import group_runs, read_runs
 from tests.report.folders import write_run, write_sweep
 from tests.report.records import flat, record, results
+
+
+def learning_curves(results, agent):
+    return dict(agent_figures(results, agent))["curves"]
+
+
+def online_share(results, agent):
+    return dict(agent_figures(results, agent))["online-share"]
 
 
 def lines_of(axes):
@@ -170,31 +170,3 @@ def test_differences_to_naive_have_a_dot_per_task_and_one_mean():
     assert sorted(float(x[0]) for x in means) == [0.0, 3.0]
     assert "2 datasets (dots), 2 seeds each" in axes.figure._suptitle.get_text()
     assert difference_intervals(results(*runs), "pex") is None
-
-
-def test_eight_heights_by_hand():
-    assert spark(np.arange(8), 0.0, 8.0) == BARS
-    assert spark([-1.0, 9.0, np.nan], 0.0, 8.0) == "▁█ "
-    assert spark([3.0, 3.0], 3.0, 3.0) == "▁▁"
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1))
-def test_a_higher_value_never_has_a_lower_bar(values):
-    drawn = spark(sorted(values), min(values), max(values))
-    assert list(drawn) == sorted(drawn)
-    assert len(drawn) == len(values)
-
-
-def test_every_strategy_has_a_line_with_both_curves(tmp_path):
-    write_sweep(tmp_path, tasks=["hopper-medium-v2"], strategies=("naive", "arb"))
-    title, naive, arb = text_curves(group_runs(read_runs([tmp_path]))).splitlines()
-    assert title.startswith("IQL on hopper-medium-v2, steps 0 to 10,000: ")
-    assert naive.split()[0] == "Naive"
-    assert arb.split()[0] == "ARB"
-    assert naive.split()[-1] == "25%"  # 10,000 of 40,000 rows
-    assert len(arb.split()[3]) == 10 <= WIDTH
-
-
-def test_many_panels_are_left_to_the_page(tmp_path):
-    write_sweep(tmp_path, tasks=[f"task-{n}" for n in range(MAX_PANELS + 1)], seeds=1)
-    assert text_curves(group_runs(read_runs([tmp_path]))) == ""

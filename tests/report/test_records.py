@@ -330,18 +330,6 @@ def test_the_second_of_two_equal_runs_does_not_count():
     assert found.groups[0].values("last").tolist() == [9.0, 5.0]
 
 
-def test_data_that_was_recorded_again_makes_a_variant():
-    old, new = ({"rows": 10, "sha256": letter * 64} for letter in "ab")
-    runs = [flat(1.0, data=old), flat(2.0, data=new), flat(3.0, data=new, seed=1), flat(4.0, data=old, agent="pex")]
-    found = results(*runs)
-    assert found.duplicates == ()
-    assert found.group("hopper-medium-v2", "iql", "ARB data=aaaaaaaa").values("last").tolist() == [1.0]
-    assert found.group("hopper-medium-v2", "iql", "ARB data=bbbbbbbb").values("last").tolist() == [2.0, 3.0]
-    assert found.variants("pex") == ["ARB"]
-    assert variants(flat(1.0, data=old), flat(2.0, data=new, seed=1)) == ["ARB"]  # no seed has both
-    assert variants(flat(1.0, data=old), flat(2.0, data={})) == ["ARB"]
-
-
 def test_a_finished_run_counts_before_an_unfinished_copy():
     found = results(flat(1.0, place="a", status="unfinished"), flat(9.0, place="b"))
     assert found.groups[0].values("last").tolist() == [9.0]

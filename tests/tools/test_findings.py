@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from tools.results.claims import contrast
 from tools.results.findings import Campaign, again, answer, by_agent, by_quality, limits, losses, temperatures
 
 from arb.report import stats
@@ -63,7 +64,7 @@ def test_a_replication_is_named_and_nothing_that_only_repeats(tmp_path):
 
 def test_a_contrast_is_a_difference_of_means_with_the_variance_of_both():
     some, others = [np.array([1.0, 3.0]), np.array([6.0, 6.0])], [np.array([0.0, 4.0, 8.0])]
-    both = stats.contrast(some, others)
+    both = contrast(some, others)
     error, _ = stats.standard_error(both)
     assert stats.mean_of(both) == pytest.approx(4.0 - 4.0)
     assert error**2 == pytest.approx((2.0 / 2) / 4 + 16.0 / 3)  # s²/n of a task over tasks²

@@ -17,6 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tools.pages import transparent_svg
 from tools.results.claims import verdicts
 from tools.results.findings import (
     Campaign,
@@ -37,7 +38,7 @@ from arb.lab.agents import agent_label
 from arb.lab.strategies import strategy_label
 from arb.progress import count
 from arb.report.page import summarise, write_files
-from arb.report.plots import agent_figures, themed, transparent_svg
+from arb.report.plots import agent_figures, themed
 from arb.report.records import ARCHIVE, Record, Runs, group_runs, read_archive
 from arb.report.tables import episodes_of, paired_tables, score_table, steps_of
 
@@ -69,7 +70,7 @@ def write_results(folder: Path, page: Path) -> tuple[Path, ...]:
     archives = sorted(folder.glob(f"*{ARCHIVE}")) if folder.is_dir() else []
     if not archives:
         raise DataError(f"there is no archive (*{ARCHIVE}) in {folder}: `arb report --pack RUNS` makes one")
-    campaigns = [Campaign(path.stem, group_runs(Runs((path,), tuple(read_archive(path))))) for path in archives]
+    campaigns = [Campaign(path.stem, group_runs(Runs(tuple(read_archive(path))))) for path in archives]
     if not any(campaign.runs for campaign in campaigns):
         raise DataError(f"no archive in {folder} holds a finished run: there is nothing to show")
     campaigns.sort(key=lambda campaign: -len({run.task for run in campaign.runs}))

@@ -212,3 +212,9 @@ def _verdict(claim: Claim, differences: Mapping[str, Floats], corrected: float |
     if corrected is None or corrected >= 1.0 - CONFIDENCE:
         return "not confirmed"
     return "confirmed" if stats.mean_of(list(differences.values())) > 0 else "contradicted"
+
+
+def contrast(some: stats.ByTask, others: stats.ByTask) -> list[Floats]:
+    """Numbers whose mean is that of some tasks minus that of others, with the variance of both."""
+    tasks = len(some) + len(others)
+    return [values * tasks / len(some) for values in some] + [-values * tasks / len(others) for values in others]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from tools.results.claims import by_default
+from tools.results.claims import by_default, contrast
 
 from arb.data.tasks import family_of
 from arb.lab.agents import agent_label
@@ -141,7 +141,7 @@ def _when(one: Comparison) -> str:
     several, single = (one.over(tasks) for tasks in by_recorders(one.normalised))
     if not several or not single:
         return ""
-    apart = _points(stats.contrast(several, single))
+    apart = _points(contrast(several, single))
     return (
         f"{one.variant} gains {_points(several)} where several policies recorded the data and {_points(single)} where "
         f"one did, a difference of {apart}; this division was made after runs had been seen."
@@ -197,8 +197,7 @@ def quality_tables(results: Results, agent: str) -> list[Table]:
             (f"several policies: {names[0]}",): {variant: many for variant, (many, _) in parts.items()},
             (f"one policy: {names[1]}",): {variant: alone for variant, (_, alone) in parts.items()},
             ("several minus one",): {
-                variant: stats.contrast(many, alone) if many and alone else []
-                for variant, (many, alone) in parts.items()
+                variant: contrast(many, alone) if many and alone else [] for variant, (many, alone) in parts.items()
             },
         }
         tables.append(difference_table(rows, ("recorded by",), "naive"))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from tools.results.claims import contrast
 from tools.results.findings import Campaign, distinct, plain, quality_of
 
 from arb.lab.agents import agent_label
@@ -138,5 +139,5 @@ def _cells(one: Comparison) -> list[tuple[str, float, Floats]]:
 def _split(some: Sequence[Gain]) -> dict[str, ByTask]:
     low = [gain.differences for gain in some if gain.share < LOW]
     high = [gain.differences for gain in some if gain.share >= LOW]
-    both = stats.contrast(low, high) if low and high else []
+    both = contrast(low, high) if low and high else []
     return {"low initial share": low, "high initial share": high, "low minus high": both}

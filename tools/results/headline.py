@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tools.pages import ROOT, filled, table
-from tools.results.claims import by_default
+from tools.pages import ROOT, filled, table, transparent_svg
+from tools.results.claims import by_default, contrast
 from tools.results.findings import by_recorders
 
 from arb.lab.strategies import OURS
 from arb.progress import counts
 from arb.report import stats
-from arb.report.plots import scores_and_shares, themed, transparent_svg
+from arb.report.plots import scores_and_shares, themed
 from arb.report.records import Results, RunGroup, group_runs, read_runs
 from arb.report.stats import Comparison, comparisons, verdict
 
@@ -127,7 +127,7 @@ def later_seeds() -> str:
     return _wrapped(
         f"With seed{'s' * (len(seeds) > 1)} {' and '.join(map(str, sorted(seeds)))} alone, ARB auto minus naive replay "
         f"in points of area: {gains(several)}, where several policies recorded the data; {gains(single)}, where one "
-        f"did; the first minus the second {_interval(stats.contrast(several, single))}."
+        f"did; the first minus the second {_interval(contrast(several, single))}."
     )
 
 

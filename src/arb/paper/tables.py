@@ -227,7 +227,7 @@ def _chosen(results: Results, agent: str, tasks: Sequence[str], key: str = "") -
     said = f"The paper shows {agent_label(agent)} on {', '.join(tasks)}."
     if others and not same:
         said += " Ours are on other tasks or agents."
-    return group_runs(Runs(results.runs.paths, tuple(same or others))), bool(same) or not others, said
+    return group_runs(Runs(tuple(same or others))), bool(same) or not others, said
 
 
 def online_ratio(results: Results) -> Rendered:

@@ -22,14 +22,12 @@ from arb.lab.metrics import REPLAY, Metric
 from arb.progress import count
 from arb.report import plots, stats
 from arb.report.records import MEASURES, Floats, Record, Results, RunGroup, file_names, group_runs, read_runs, spaced
-from arb.report.tables import Entry, Table, baseline_of, tables
+from arb.report.tables import Entry, Table, tables
 
 PathLike = str | os.PathLike[str]
 TITLE = "Offline-to-online runs compared"
 MAX_POINTS = 150
 """Per line of a replay metric; a run of the paper has a thousand."""
-_LIST = "files.json"
-"""Names what a report wrote, so that the next one can remove what it no longer has."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def make_report(
 
     Args:
         paths: a folder of runs or sweeps, at any depth, or an archive (`NAME.jsonl`), or several of them.
-        out: the folder to write into. Files of other origin in it are left alone.
+        out: the folder to write into. Other files in it are left alone.
         title: of the page.
         baseline: the strategy that others are compared with; the first that an agent has where this one is missing.
     """
@@ -86,17 +84,13 @@ def make_report(
         sections.append(page_data(results, made, name, baseline))
         texts.append(f"{name}\n{'═' * len(name)}\n{_text(results, made, brief=True)}" if name else _text(results, made))
     content["index.html"] = page(sections, runs.unreadable, title).encode()
-    written = write_files(out, content, _LIST)
-    return Report("\n".join([*texts, *runs.unreadable]), out / "index.html", written)
+    return Report("\n".join([*texts, *runs.unreadable]), out / "index.html", write_files(out, content))
 
 
 def _text(results: Results, made: Sequence[Table], brief: bool = False) -> str:
-    """Areas, last evaluations and differences to the baseline of all agents, their curves, and what is missing."""
+    """Areas, last evaluations and differences to the baseline of all agents, and what is missing."""
     kinds = ("paired-1-",) if brief else ("area-", "last-", "paired-1-")
-    chosen = [table.text() for table in made if table.name.startswith(kinds)]
-    return "\n".join(
-        part for part in [*chosen, "" if brief else plots.text_curves(results), missing_text(results)] if part
-    )
+    return "\n".join([*(table.text() for table in made if table.name.startswith(kinds)), missing_text(results)])
 
 
 def missing_text(results: Results, most: int = 10) -> str:
@@ -110,7 +104,7 @@ def missing_text(results: Results, most: int = 10) -> str:
         if len(runs.missing) > most:
             lines.append(f"  ... and {len(runs.missing) - most} more, listed on the page")
     if results.duplicates:
-        lines.append(f"{count(len(results.duplicates), 'run')} with settings, seed and data of another: not counted.")
+        lines.append(f"{count(len(results.duplicates), 'run')} with the settings and seed of another: not counted.")
     return "\n".join(lines) + "\n"
 
 
@@ -171,9 +165,8 @@ def _subtitle(results: Results) -> str:
     variants, agents = results.variants(), ", ".join(map(agent_label, results.agents()))
     if not variants:
         return "No run has been evaluated yet; what was found is listed below."
-    if len(variants) > 8:
-        return f"{agents} fine-tuned with {len(variants)} variants of replay."
-    return f"{agents} fine-tuned with {' and '.join(filter(None, [', '.join(variants[:-1]), variants[-1]]))}."
+    named = ", ".join(variants) if len(variants) <= 8 else f"{len(variants)} variants of replay"
+    return f"{agents} fine-tuned with {named}."
 
 
 def _facts(results: Results) -> list[tuple[str, str]]:
@@ -209,10 +202,8 @@ def _entry(entry: Entry) -> dict[str, Any]:
 
 def _differences(results: Results, agent: str, baseline: str) -> dict[str, Any] | None:
     """Paired differences to the baseline: their mean over datasets with its interval, and every dataset's."""
-    base = baseline_of(results, agent, baseline)
-    found = [one for one in stats.comparisons(results, base) if one.agent == agent and one.normalised]
     rows = []
-    for one in found:
+    for one in (one for one in stats.compared(results, agent, baseline) if one.normalised):
         values = one.over(one.normalised)
         dots = [{"name": task, "value": float(v.mean())} for task, v in zip(one.normalised, values, strict=True)]
         rows.append({"variant": one.variant, "dots": dots, **stats.t_interval(stats.headline(values))._asdict()})
@@ -328,30 +319,15 @@ def summarise(values: Iterable[object]) -> str:
 
 def _run(run: Record, duplicate: bool) -> dict[str, Any]:
     what = f"{run.task} · {agent_label(run.agent)} · {run.strategy} · seed {run.seed}" if run.config else ""
-    reason = "another run has the same settings, seed and data; only one of them counts" if duplicate else run.reason
+    reason = "another run has the same settings and seed; only one of them counts" if duplicate else run.reason
     return {"folder": run.place, "status": run.status, "what": what, "reason": reason}
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
-def write_files(out: Path, content: Mapping[str, bytes], listing: str | None = None) -> tuple[Path, ...]:
-    """Write files below a folder, each whole or not at all; with a listing, remove what an older one names."""
+def write_files(out: Path, content: Mapping[str, bytes]) -> tuple[Path, ...]:
+    """Write files below a folder, each whole or not at all."""
     check_folder(out)
-    before = _listed(out / listing) if listing else []
-    names = json.dumps(sorted(content), indent=1).encode()
-    for name, data in {**content, **({listing: names} if listing else {})}.items():
+    for name, data in content.items():
         with atomic_write(out / name) as unfinished:
             unfinished.write_bytes(data)
-    for name in before:
-        if name not in content:
-            (out / name).unlink(missing_ok=True)
     return tuple(out / name for name in content)
-
-
-def _listed(path: Path) -> list[str]:
-    """The files that an earlier report wrote; names that lead elsewhere are ignored."""
-    try:
-        names = json.loads(path.read_text()) if path.is_file() and path.stat().st_size < 2**24 else []
-    except (OSError, ValueError, RecursionError):
-        return []
-    inside = re.compile(r"(tables|figures)/([A-Za-z0-9_-]+/)?[A-Za-z0-9_-]+\.[a-z]+")
-    return [n for n in names if isinstance(n, str) and inside.fullmatch(n)] if isinstance(names, list) else []

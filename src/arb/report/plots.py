@@ -1,4 +1,4 @@
-"""The plots of a report: colours of strategies, learning curves, shares of batches, differences; and curves as text.
+"""The plots of a report: colours of strategies, learning curves, shares of batches, differences.
 
 Matplotlib writes the same bytes every time.
 """
@@ -13,7 +13,6 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import ArrayLike
 
 from arb.data.tasks import normalised
 from arb.files import atomic_write
@@ -21,8 +20,7 @@ from arb.lab.agents import agent_label
 from arb.lab.strategies import strategy_label
 from arb.progress import count, counts
 from arb.report import stats
-from arb.report.records import Floats, Results, RunGroup, group_runs, read_runs, spaced
-from arb.report.tables import baseline_of
+from arb.report.records import Floats, Results, RunGroup, group_runs, read_runs
 
 COLOURS = {
     "naive": "#e69f00", "parallel": "#009e73", "top_n": "#cc79a7", "berb": "#d55e00", "arb": "#0072b2",
@@ -126,13 +124,6 @@ def rendered(figure: Figure) -> dict[str, bytes]:
     return found
 
 
-def transparent_svg(figure: Figure) -> bytes:
-    """A figure as SVG with a transparent ground and text that stays text, for a page in the repository."""
-    with matplotlib.rc_context({"svg.hashsalt": "arb", "svg.fonttype": "none", "font.family": "sans-serif"}):
-        figure.savefig(file := io.BytesIO(), format="svg", metadata=dict(FORMATS["svg"]), transparent=True)
-    return file.getvalue()
-
-
 def themed(theme: str) -> Any:
     """The settings under which a figure is made, so that it can be read on light or on dark paper."""
     text, grid = THEMES[theme]
@@ -156,22 +147,13 @@ def plot_run(folder: Path, path: Path) -> None:
 # ---- figures ---------------------------------------------------------------------------------------------------------
 def agent_figures(results: Results, agent: str, baseline: str = "naive") -> Iterator[tuple[str, Figure]]:
     """The figures of one agent over all its datasets, with their kinds."""
-    yield "curves", learning_curves(results, agent)
+    title = "learning curves, mean ± standard deviation over seeds"
+    yield "curves", _panels(results, agent, _score_panel, title)
     if any(group.metric("replay.online_share") for group in results.of(agent)):
-        yield "online-share", online_share(results, agent)
+        yield "online-share", _panels(results, agent, _share_panel, "where batches come from")
     differences = difference_intervals(results, agent, baseline)
     if differences:
         yield "differences", differences
-
-
-def learning_curves(results: Results, agent: str) -> Figure:
-    """Score over both phases, one panel per dataset: mean over seeds, and one standard deviation around it."""
-    return _panels(results, agent, _score_panel, "learning curves, mean ± standard deviation over seeds")
-
-
-def online_share(results: Results, agent: str) -> Figure:
-    """The online share of the batches over steps, with that of the buffer in grey."""
-    return _panels(results, agent, _share_panel, "where batches come from")
 
 
 def scores_and_shares(results: Results, title: str) -> Figure:
@@ -191,8 +173,7 @@ def scores_and_shares(results: Results, title: str) -> Figure:
 
 def difference_intervals(results: Results, agent: str, baseline: str = "naive") -> Figure | None:
     """Paired differences to a baseline: a dot per dataset, their mean with its interval; None without pairs."""
-    base = baseline_of(results, agent, baseline)
-    found = [one for one in stats.comparisons(results, base) if one.agent == agent and one.normalised]
+    found = [one for one in stats.compared(results, agent, baseline) if one.normalised]
     if not found:
         return None
     styles = _styles(results)
@@ -206,7 +187,8 @@ def difference_intervals(results: Results, agent: str, baseline: str = "naive") 
         axes.plot([mean], [place], marker="|", markersize=13, markeredgewidth=2.5, color=colour)
         axes.plot([seeds.mean() for seeds in values], [place] * len(values), "o", markersize=4, alpha=0.7, color=colour)
     axes.axvline(0.0, color=PALE, linestyle=":", linewidth=1)
-    axes.set_xlabel(f"area under the online curve, minus that of {strategy_label(base)} with the same seed, in points")
+    base = strategy_label(found[0].baseline)
+    axes.set_xlabel(f"area under the online curve, minus that of {base} with the same seed, in points")
     axes.set_yticks(range(len(found)), [plain(one.variant) for one in found])
     axes.set_ylim(len(found) - 0.5, -0.5)
     tidy(axes, "x")
@@ -329,48 +311,3 @@ def short(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:g}{letter}"
     return f"{value:g}"
-
-
-# ---- in a terminal ---------------------------------------------------------------------------------------------------
-BARS = "▁▂▃▄▅▆▇█"
-WIDTH = 20
-"""Points of a curve at the most."""
-MAX_PANELS = 6
-"""Agents and datasets to be drawn; more than that are for the page."""
-
-
-def spark(values: ArrayLike, low: float, high: float) -> str:
-    """Values as bars of eight heights between low and high; what is not finite is a gap.
-
-    >>> spark([0.0, 0.5, 1.0, float("nan")], 0.0, 1.0)
-    '▁▅█ '
-    """
-    scaled = (np.asarray(values, float) - low) / ((high - low) or 1.0)
-    return "".join(BARS[int(np.clip(8 * x, 0, 7))] if np.isfinite(x) else " " for x in scaled)
-
-
-def text_curves(results: Results) -> str:
-    """Score while fine-tuning and online share of the batches, for each strategy, unless there are too many."""
-
-    def thinned(values: Floats) -> Floats:
-        return np.asarray(values.mean(0)[spaced(values.shape[1], WIDTH)])
-
-    lines: list[str] = []
-    panels = [(agent, task) for agent in results.agents() for task in results.tasks(agent)]
-    for agent, task in panels if len(panels) <= MAX_PANELS else ():
-        groups = [group for group in results.of(agent, task) if "online" in group.curve]
-        means = [thinned(group.curve["online"][1]) for group in groups]
-        if not groups:
-            continue
-        low, high, width = min(map(np.min, means)), max(map(np.max, means)), max(map(len, means))
-        steps, name = max(group.curve["online"][0][-1] for group in groups), max(len(group.variant) for group in groups)
-        unit = f"{groups[0].unit} from {low:.1f} to {high:.1f}, and online share"
-        lines.append(f"{agent_label(agent)} on {task}, steps 0 to {steps:,.0f}: {unit}")
-        for group, mean in zip(groups, means, strict=True):
-            line = f"  {group.variant:<{name}}  {spark(mean, low, high):<{width}}  {mean[-1]:9.1f}"
-            if shares := group.metric("replay.online_share"):
-                share = thinned(shares[1])
-                line += f"   {spark(share, 0.0, 1.0):<{WIDTH}} {share[-1]:4.0%}"
-            lines.append(line)
-        lines.append("")
-    return "\n".join(lines)

@@ -108,7 +108,6 @@ class Record:
 class Runs:
     """All runs below some paths, in a stable order."""
 
-    paths: tuple[Path, ...]
     all: tuple[Record, ...]
     unreadable: tuple[str, ...] = ()
     """A sentence for each plan or archive that cannot be read, so that nobody knows which runs it holds."""
@@ -130,7 +129,7 @@ class Runs:
         parts: dict[str, list[Record]] = {}
         for run in self.all:
             parts.setdefault(names.get(run.archive, "run folders"), []).append(run)
-        return {name: Runs(self.paths, tuple(parts[name])) for name in sorted(parts)}
+        return {name: Runs(tuple(parts[name])) for name in sorted(parts)}
 
 
 # ---- what may stand in a file ----------------------------------------------------------------------------------------
@@ -348,7 +347,7 @@ def read_runs(paths: Sequence[Path]) -> Runs:
             found += read_archive(archive)
         except DataError as error:
             unreadable.append(str(error))
-    return Runs(tuple(map(Path, paths)), tuple(sorted(found, key=lambda run: run.place)), tuple(unreadable))
+    return Runs(tuple(sorted(found, key=lambda run: run.place)), tuple(unreadable))
 
 
 def read_archive(path: Path) -> list[Record]:
@@ -412,7 +411,6 @@ def _message(error: Exception) -> str:
 class Packed(NamedTuple):
     """What an archive holds now: `kept` runs were in it and not found again, `left_out` ones are not, with reasons."""
 
-    path: Path
     runs: int
     kept: int
     left_out: tuple[str, ...]
@@ -453,7 +451,7 @@ def pack(paths: Sequence[Path], out: Path) -> Packed:
     data = "".join(line + "\n" for _, line in sorted(lines.values())).encode()
     with atomic_write(out) as unfinished:
         unfinished.write_bytes(data)
-    return Packed(out, len(lines), kept, tuple(left_out), len(data))
+    return Packed(len(lines), kept, tuple(left_out), len(data))
 
 
 def _why_not(run: Record) -> str:
@@ -594,7 +592,7 @@ class Results:
     order: tuple[str, ...]
     """All variants: strategies in the paper's order; within one, as their settings grow."""
     duplicates: tuple[Record, ...]
-    """Runs with the setting, seed and data of another one; only the first counts."""
+    """Runs with the settings and seed of another one; only the first counts."""
 
     def agents(self) -> list[str]:
         return sorted({group.agent for group in self.groups}, key=lambda name: (_rank(name, AGENTS), name))
@@ -638,19 +636,13 @@ _SHORT = {
 
 
 def group_runs(runs: Runs) -> Results:
-    """Group runs by task, agent and variant; settings other than the seed that differ become part of a variant's name.
-
-    So does the data, where a seed was run with several datasets of one name.
-    """
+    """Group runs by task, agent and variant; settings other than the seed that differ become part of its name."""
     shown = [run for run in runs.all if run.curves]
     keys = _distinguishing_keys(shown)
-    several = _several_datasets(shown)
     found: dict[tuple[str, str, str], list[Record]] = {}
     duplicates = []
     for run in sorted(shown, key=lambda run: (run.status != "done", run.seed, run.place)):
-        recording = f" data={run.data_hash[:8]}" if (run.task, run.agent) in several else ""
-        variant = _label(run, keys[run.agent, run.strategy]) + recording
-        group = found.setdefault((run.task, run.agent, variant), [])
+        group = found.setdefault((run.task, run.agent, _label(run, keys[run.agent, run.strategy])), [])
         if any(other.seed == run.seed for other in group):
             duplicates.append(run)
         else:
@@ -668,15 +660,6 @@ def group_runs(runs: Runs) -> Results:
     order = list(dict.fromkeys(group.variant for group in groups))
     groups.sort(key=lambda group: (_rank(group.agent, AGENTS), group.agent, group.task, order.index(group.variant)))
     return Results(runs, tuple(groups), tuple(order), tuple(duplicates))
-
-
-def _several_datasets(runs: Sequence[Record]) -> set[tuple[str, str]]:
-    """Tasks and agents with runs that differ in nothing but the data, which has changed under the same name."""
-    found: dict[tuple[str, str, str], set[str]] = {}
-    for run in runs:
-        if run.data_hash:
-            found.setdefault((run.task, run.agent, json.dumps(run.config, sort_keys=True)), set()).add(run.data_hash)
-    return {(task, agent) for (task, agent, _), hashes in found.items() if len(hashes) > 1}
 
 
 def _distinguishing_keys(runs: Sequence[Record]) -> dict[tuple[str, str], list[str]]:

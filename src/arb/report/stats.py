@@ -96,16 +96,6 @@ def p_value(differences: ByTask) -> float | None:
     return 2.0 * float(stdtr(freedom, -abs(mean_of(differences)) / error))
 
 
-def contrast(some: ByTask, others: ByTask) -> list[Floats]:
-    """Numbers whose mean is that of some tasks minus that of others, with the variance of both.
-
-    >>> mean_of(contrast([np.array([5.0, 7.0])], [np.array([1.0]), np.array([3.0])]))
-    4.0
-    """
-    tasks = len(some) + len(others)
-    return [values * tasks / len(some) for values in some] + [-values * tasks / len(others) for values in others]
-
-
 def holm(values: Mapping[Key, float | None]) -> dict[Key, float | None]:
     """p-values corrected for their number (Holm 1979): the chance of even one false discovery stays below the level.
 
@@ -182,6 +172,13 @@ def comparisons(results: Results, baseline: str) -> list[Comparison]:
                 if pairs:
                     found.append(Comparison(agent, variant, same[0].strategy, baseline, pairs))
     return found
+
+
+def compared(results: Results, agent: str, wanted: str) -> list[Comparison]:
+    """An agent's variants against the strategy that is wanted, or else against the first that it has."""
+    there = [group.strategy for group in results.of(agent) if group.finished]
+    base = wanted if wanted in there else next(iter(there), wanted)
+    return [one for one in comparisons(results, base) if one.agent == agent]
 
 
 def _start(run: Record) -> str:

@@ -299,8 +299,7 @@ def paired_tables(results: Results, baseline: str = "naive") -> list[Table]:
     """Differences to a baseline: over all datasets whose scores may be averaged, on others one by one, by dataset."""
     made = []
     for agent in results.agents():
-        base = baseline_of(results, agent, baseline)
-        found = [one for one in stats.comparisons(results, base) if one.agent == agent]
+        found = stats.compared(results, agent, baseline)
         scored = sorted({task for one in found for task in one.normalised})
         plain = sorted({task for one in found for task in one.pairs} - set(scored))
         file = results.file(agent)
@@ -311,15 +310,10 @@ def paired_tables(results: Results, baseline: str = "naive") -> list[Table]:
             rows: DifferenceRows = {
                 (task,): {one.variant: one.over([task]) for one in found} for task in sorted([*scored, *plain])
             }
+            base = found[0].baseline
             title = f"{agent_label(agent)}: paired difference in area to {strategy_label(base)}, by dataset"
             made.append(difference_table(rows, ("dataset",), base, title, f"paired-datasets-{file}"))
     return made
-
-
-def baseline_of(results: Results, agent: str, wanted: str) -> str:
-    """The strategy that an agent's others are compared with: the one that is wanted, or else the first that it has."""
-    there = [group.strategy for group in results.of(agent) if group.finished]
-    return wanted if wanted in there else next(iter(there), wanted)
 
 
 def tables(results: Results, baseline: str = "naive") -> list[Table]:
