@@ -144,7 +144,7 @@ def test_the_mode_is_read_from_whatever_tells_it():
     assert [autoreset_mode(mode) for mode in MODES.values()] == list(MODES)
     with pytest.raises(DataError, match=r"autoreset must be 'next_step' or .*did you mean 'same_step'"):
         autoreset_mode("samestep")
-    with pytest.raises(DataError, match="its metadata has no 'autoreset_mode'"):
+    with pytest.raises(DataError, match="metadata has no 'autoreset_mode': pass autoreset="):
         autoreset_mode(Silent())
 
 

@@ -27,7 +27,7 @@ def test_other_datasets_are_not_doubted(rows, more):  # a warning would be an er
 
 
 def test_a_dataset_with_dropped_steps_goes_round_the_end_of_the_ring(monkeypatch):
-    monkeypatch.setattr("arb.replay.storage._CHUNK", 4)
+    monkeypatch.setattr("arb.replay.buffer._CHUNK", 4)
     buffer = ReplayBuffer(8, Uniform(), seed=0)
     for _ in range(5):
         buffer.add([-1.0], [0.0], 0.0, [-1.0], terminated=True)

@@ -13,11 +13,11 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from arb.adapters import seed_sequence
 from arb.errors import DataError
-from arb.replay.buffer import Loaded, autoreset_mode, ended_in, with_final_obs
+from arb.replay.buffer import Loaded, ended_in, with_final_obs
 from arb.replay.buffer import ReplayBuffer as OurBuffer
 from arb.replay.dataset import Boundaries, Dataset, Obs
 from arb.replay.samplers import Sampler
@@ -25,12 +25,6 @@ from arb.replay.scores import Likelihood, categorical_score, tanh_gaussian_score
 
 Infos = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """What came with a step: one dict for all environments (Gymnasium), or one each (older scripts)."""
-
-
-_UNKNOWN_ENDS = (
-    "rb.add cannot tell which episodes were cut off by a time limit: make the buffer with ReplayBuffer(..., "
-    "autoreset=envs), so that it knows how your environments reset, and call rb.add(..., truncations=truncations)"
-)
 
 
 class Samples(NamedTuple):
@@ -52,18 +46,17 @@ class ReplayBuffer:
 
     Args:
         buffer_size: rows of the ring.
-        observation_space: taken for the sake of the signature; what is stored follows the first observations.
+        observation_space: not used; what is stored follows the first observations.
         action_space: its bounds are those of the actions; without bounds, actions are discrete.
         device: where sampled tensors go, any name torch knows, or "auto"; None gives NumPy arrays.
         n_envs: environments that step together.
-        optimize_memory_usage: taken for the sake of the signature; no observation is ever stored twice.
+        optimize_memory_usage: not used; no observation is ever stored twice.
         handle_timeout_termination: whether a `done` that its info calls a time limit is not the end of the task.
             Scripts that pass `terminations` never have one.
         sampler: the strategy; ARB with its defaults if not given.
-        seed: of the draws. If not given, it comes from NumPy's global stream, which the scripts seed.
+        seed: random seed. If not given, it comes from NumPy's global stream, which the scripts seed.
         boundaries: where trajectories of loaded data end, see `arb.replay.dataset`.
-        autoreset: how the environments reset: `envs` itself, or "next_step", "same_step" or "disabled", as for
-            `arb.ReplayBuffer`. Gymnasium's default, next-step, makes a step that is a reset; it is dropped.
+        autoreset: how the environments reset: `envs` itself, or a word, as for `arb.ReplayBuffer`.
     """
 
     def __init__(
@@ -90,9 +83,14 @@ class ReplayBuffer:
             action_bounds=self._bounds,
             autoreset=autoreset,
         )
-        self._mode = autoreset_mode(autoreset)
         self.n_envs, self.handle_timeout_termination = n_envs, handle_timeout_termination
-        self._torch, self.device = _torch_and_device(device)
+        self._torch: Any = None
+        self.device: Any = None
+        if device is not None:
+            import torch
+
+            best = "cuda" if torch.cuda.is_available() else "cpu"
+            self._torch, self.device = torch, torch.device(best if device == "auto" else device)
 
     def __len__(self) -> int:
         return len(self.buffer)
@@ -113,28 +111,28 @@ class ReplayBuffer:
         truncations: ArrayLike | None = None,
         valid: ArrayLike | None = None,
     ) -> None:
-        """One step of every environment.
+        """One step of every environment, with actions on the environment's scale.
 
-        Args:
-            obs: the observations before the step.
-            next_obs: those after it; at the end of an episode the final one, not the first of the next.
-            actions: the actions taken, on the environment's scale.
-            rewards: the rewards.
-            dones: whether each task ended (`terminations`).
-            infos: what the environments said. Where they name a final observation or a time limit, the episode ended;
-                the final observation replaces the one in `next_obs`.
-            truncations: whether each episode was cut off. Same-step autoreset says so in `infos`; else pass it.
-            valid: False for a step to pass over.
+        `dones` says whether each task ended (`terminations`), `truncations` whether each episode was cut off; only
+        same-step autoreset says the latter in `infos`. Where `infos` name a final observation, it replaces the one in
+        `next_obs`. Rows that are not `valid` are passed over.
         """
-        vector = isinstance(infos, Mapping)
-        if vector and truncations is None and self._mode in (None, "next_step"):
-            raise DataError(_UNKNOWN_ENDS)
         ended = np.asarray(dones, bool).reshape(-1)
-        cut = _cut_off(infos, len(ended)) if truncations is None else np.asarray(truncations, bool)
-        if self.handle_timeout_termination and not vector:
-            ended = ended & ~cut
+        cut = np.zeros(len(ended), bool) if truncations is None else np.asarray(truncations, bool)
         if isinstance(infos, Mapping):
+            if truncations is None and self.buffer.autoreset in (None, "next_step"):
+                raise DataError(
+                    "rb.add cannot tell which episodes were cut off by a time limit: make the buffer with ReplayBuffer("
+                    "..., autoreset=envs), and call rb.add(..., truncations=truncations)"
+                )
+            name, final = ended_in(infos)
+            cut = cut if truncations is not None or name is None else final
             next_obs = with_final_obs(next_obs, infos)
+        else:
+            if truncations is None:
+                cut = np.array([info.get("TimeLimit.truncated", False) for info in infos], bool)
+            if self.handle_timeout_termination:
+                ended = ended & ~cut
         if len(ended) == 1 and valid is None and isinstance(obs, np.ndarray) and isinstance(next_obs, np.ndarray):
             action, reward = np.asarray(actions)[0], np.asarray(rewards)[0]
             self.buffer.add(obs[0], action, reward, next_obs[0], ended.item(), cut.item() and not ended.item())
@@ -144,8 +142,8 @@ class ReplayBuffer:
     def refresh(self, actor: Callable[[Any], Any], likelihood: Likelihood = "standard") -> None:
         """Weigh the rows anew under the current policy.
 
-        `actor(obs)` gives mean and log standard deviation before tanh, or logits where actions are discrete: the
-        `Actor` of the scripts does. For any other policy use `rb.buffer.refresh(score)`.
+        `actor(obs)` gives mean and log standard deviation before tanh, or logits where actions are discrete. For any
+        other policy use `rb.buffer.refresh(score)`.
         """
 
         def policy(obs: Any) -> Any:
@@ -189,21 +187,3 @@ class ReplayBuffer:
         if isinstance(column, dict):
             return {key: self._out(values) for key, values in column.items()}
         return column if self._torch is None else self._torch.as_tensor(column, device=self.device)
-
-
-def _torch_and_device(device: Any) -> tuple[Any, Any]:
-    if device is None:
-        return None, None
-    import torch
-
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch, torch.device(device)
-
-
-def _cut_off(infos: Infos, n: int) -> NDArray[np.bool_]:
-    """Which episodes ended by a time limit, as far as the infos tell."""
-    if not isinstance(infos, Mapping):
-        return np.array([info.get("TimeLimit.truncated", False) for info in infos], bool)
-    name, ended = ended_in(infos)
-    return np.zeros(n, bool) if name is None else ended

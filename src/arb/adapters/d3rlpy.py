@@ -47,13 +47,7 @@ _GROUP = "arb"
 
 
 class Ring(d3rlpy.dataset.BufferProtocol):
-    """The last `limit` transitions as d3rlpy's buffers hold them, pairs of an episode and a step, drawn by a strategy.
-
-    Args:
-        limit: transitions to keep.
-        sampler: the strategy; ARB with its defaults if not given.
-        seed: random seed.
-    """
+    """The last `limit` transitions as d3rlpy's buffers hold them: pairs of an episode and a step."""
 
     def __init__(self, limit: int, sampler: Sampler | None = None, seed: int | None = None):
         self.index = ReplayIndex(limit, sampler, seed)
@@ -75,7 +69,6 @@ class Ring(d3rlpy.dataset.BufferProtocol):
             self._enter(*self.index.extend([steps]), episode, np.arange(steps))
 
     def close(self) -> None:
-        """The episode being written is over."""
         self._writing = None
         self.index.close(0)
 
@@ -91,7 +84,6 @@ class Ring(d3rlpy.dataset.BufferProtocol):
 
     @property
     def transition_count(self) -> int:
-        """Transitions here."""
         return len(self.index)
 
     def __len__(self) -> int:
@@ -104,15 +96,12 @@ class Ring(d3rlpy.dataset.BufferProtocol):
         """The observations and actions in these rows, as they are stored."""
         ids, steps = self.index.episode_ids[rows], self._step[rows]
         cuts = np.flatnonzero(np.diff(ids)) + 1
-        pieces = [
-            (self._episode[int(number[0])], step)
-            for number, step in zip(np.split(ids, cuts), np.split(steps, cuts), strict=True)
-        ]
+        owners = [self._episode[number] for number in ids[np.append(0, cuts)].tolist()]
+        pieces = list(zip(owners, np.split(steps, cuts), strict=True))
         actions = np.concatenate([episode.actions[step] for episode, step in pieces])
-        first = pieces[0][0].observations
-        if isinstance(first, np.ndarray):
+        if isinstance(owners[0].observations, np.ndarray):
             return np.concatenate([episode.observations[step] for episode, step in pieces]), actions
-        parts = range(len(first))
+        parts = range(len(owners[0].observations))
         return [np.concatenate([episode.observations[i][step] for episode, step in pieces]) for i in parts], actions
 
     def restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
@@ -120,9 +109,7 @@ class Ring(d3rlpy.dataset.BufferProtocol):
         held = [self[row] for row in self._in_order()]
         self.index.restore(header, parts)
         if len(held) != len(self.index):
-            raise DataError(
-                f"the file has weights of {len(self.index)} transitions, but {len(held)} were loaded from it"
-            )
+            raise DataError(f"the file has weights of {len(self.index)} transitions, but {len(held)} were loaded")
         order = self._in_order()
         self._step[order] = [step for _, step in held]
         ids = self.index.episode_ids[order].tolist()
@@ -130,8 +117,7 @@ class Ring(d3rlpy.dataset.BufferProtocol):
         self.close()
 
     def _in_order(self) -> Ints:
-        index = self.index
-        return np.arange(index.oldest, index.num_added) % index.capacity
+        return np.arange(self.index.oldest, self.index.num_added) % self.index.capacity
 
 
 class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
@@ -154,20 +140,16 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         return self._buffer.index
 
     def append_episode(self, episode: Any) -> None:
-        """Past experience."""
         self._buffer.append_whole(episode)
 
     def clip_episode(self, terminated: bool) -> None:
-        """The episode being written is over."""
         super().clip_episode(terminated)
         self._buffer.close()
 
     def sample_transition(self) -> Any:
-        """One transition, drawn by the strategy."""
         return self._picked(self._drawn(1))[0]
 
     def sample_transition_batch(self, batch_size: int) -> Any:
-        """A mini-batch, drawn by the strategy with replacement."""
         return TransitionMiniBatch.from_transitions(self._picked(self._drawn(batch_size)))
 
     def _drawn(self, n: int) -> Ints:
@@ -197,7 +179,6 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         return self.index.stats()
 
     def dump(self, f: BinaryIO) -> None:
-        """Write the episodes as the host does, and the weights into the same file."""
         super().dump(f)
         header, parts = self.index.state()
         with h5py.File(f, "r+") as file:
@@ -227,7 +208,7 @@ def create_replay_buffer(
     seed: int | None = None,
     **kwargs: Any,
 ) -> ReplayBuffer:
-    """A replay buffer as `d3rlpy.dataset.create_fifo_replay_buffer` makes it, with a strategy.
+    """A replay buffer of `limit` transitions, as `d3rlpy.dataset.create_fifo_replay_buffer` makes it, with a strategy.
 
     Args:
         limit: transitions to keep; the oldest make way.
@@ -241,19 +222,12 @@ def create_replay_buffer(
 
 
 class RefreshCallback:
-    """Refreshes a buffer whenever `every` transitions were added: `fit_online(env, buffer, callback=...)`.
-
-    Args:
-        buffer: the buffer that is being filled.
-        every: steps from one refresh to the next.
-        likelihood: see `arb.replay.scores`.
-    """
+    """Refreshes a buffer whenever `every` transitions were added: `fit_online(env, buffer, callback=...)`."""
 
     def __init__(self, buffer: ReplayBuffer, *, every: int = 1000, likelihood: Likelihood = "standard"):
         self.buffer, self.every, self.likelihood = buffer, every, likelihood
 
     def __call__(self, algo: Any, epoch: int, total_step: int) -> None:  # noqa: ARG002 - the host's signature
-        """Refresh if it is time."""
         if self.buffer.index.is_due(self.every):
             self.buffer.refresh(algo, likelihood=self.likelihood)
 
@@ -263,9 +237,8 @@ def policy_log_likelihood(algo: Any, obs: Any, action: Array, likelihood: Likeli
     policy = getattr(getattr(algo.impl, "modules", None), "policy", None)
     if not isinstance(policy, NormalPolicy | CategoricalPolicy):
         raise DataError(
-            f"ARB reads how likely stored actions are, and {type(algo).__name__} has no policy that could tell (it is "
-            "deterministic, or not built yet): use SAC, CQL, Cal-QL, IQL or AWAC, or a strategy that does not ask the "
-            "policy (arb.Uniform, arb.Mixed)"
+            f"{type(algo).__name__} has no policy that could tell how likely stored actions are (deterministic, or not "
+            "built yet): use SAC, CQL, Cal-QL, IQL or AWAC, or a strategy that does not ask (arb.Uniform, arb.Mixed)"
         )
     x = convert_to_torch_recursively(obs, algo.impl.device)
     if algo.observation_scaler:

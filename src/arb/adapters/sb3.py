@@ -41,8 +41,8 @@ _COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", 
 class ReplayBuffer(buffers.ReplayBuffer):
     """The host's replay buffer, sampled by one of our strategies.
 
-    Arguments other than these are the host's. `optimize_memory_usage` is refused: it keeps no next observation of its
-    own for the oldest position, and a strategy may draw any row.
+    Arguments other than these are the host's. `optimize_memory_usage` is refused: it overwrites the next observation of
+    the oldest row, and a strategy may draw any row.
 
     Args:
         sampler: the strategy; ARB with its defaults if not given. The buffer works on a copy of it.
@@ -67,10 +67,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         super().__init__(*args, **kwargs)
         self.n_steps, self.gamma = whole_number("n_steps", n_steps), gamma
         if self.optimize_memory_usage:
-            raise DataError(
-                "optimize_memory_usage=True does not work with arb's buffer, which may draw any row, also the oldest, "
-                "whose next observation would then be overwritten: leave it False"
-            )
+            raise DataError("optimize_memory_usage overwrites the oldest row's next observation: leave it False")
         self._seeds = seed_sequence(seed)
         self._strategy = ARB() if sampler is None else sampler
         self._boundaries: Boundaries = boundaries
@@ -79,15 +76,12 @@ class ReplayBuffer(buffers.ReplayBuffer):
     def _check_kind(self, _: int = 0, observation_space: Any = None, *__: Any, **kwargs: Any) -> None:
         """Refuse observations that this class cannot hold, and what belongs to the host's hindsight replay."""
         if hasattr(observation_space, "spaces") and not isinstance(self, buffers.DictReplayBuffer):
-            raise DataError(
-                "the observations are dicts: use replay_buffer_class=arb.adapters.sb3.DictReplayBuffer, with "
-                "MultiInputPolicy"
-            )
+            raise DataError("the observations are dicts: use replay_buffer_class=arb.adapters.sb3.DictReplayBuffer")
         her = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"} & kwargs.keys()
         if her:
             raise DataError(
-                f"{her.pop()} belongs to HerReplayBuffer, which makes up goals when it samples: such transitions were "
-                "never taken, so no strategy here can say how likely they are. Use HerReplayBuffer itself, without arb"
+                f"{her.pop()} belongs to HerReplayBuffer, which makes up goals when it samples: no strategy can say "
+                "how likely such transitions are. Use HerReplayBuffer itself, without arb"
             )
 
     def _begin(self) -> None:
@@ -96,7 +90,6 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self._offline, self._warned = 0, False
 
     def reset(self) -> None:
-        """Forget everything."""
         super().reset()
         self._begin()
 
@@ -105,18 +98,14 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     # ---- experience in -------------------------------------------------------------------------------------------
     def add(self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: list[Any]) -> None:
-        """One step of every environment, as the host hands it over.
-
-        A step that does not start where the last one led begins a trajectory: the host resets its environments
-        without a word each time `learn` is called.
-        """
+        # A step that does not start where the last one led begins a trajectory: the host resets its environments
+        # without a word each time `learn` is called.
         before, here = self.pos - 1, self.pos
         super().add(obs, next_obs, action, reward, done, infos)
         reached, starts = _named(self.next_observations), _named(self.observations)
-        if any(reached[key][before].tobytes() != column[here].tobytes() for key, column in starts.items()):
-            last, first = {key: reached[key][before] for key in starts}, {key: starts[key][here] for key in starts}
-            for env in np.flatnonzero(differs(last, first)).tolist():
-                self.index.close(env)
+        last, first = {key: reached[key][before] for key in starts}, {key: starts[key][here] for key in starts}
+        for env in np.flatnonzero(differs(last, first)).tolist():
+            self.index.close(env)
         self.index.append(range(self.n_envs), ends=self.dones[here].tolist())
         if self._offline and not self._warned and self.index.num_added > self.index.capacity:
             self._warned = True
@@ -137,10 +126,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
         past = data.usable()
         rows, capacity = len(past) - len(past) % self.n_envs, self.buffer_size * self.n_envs
         if rows > capacity:
-            raise DataError(
-                f"the dataset has {rows} rows but the buffer a capacity of {capacity}: make buffer_size larger "
-                "(offline rows plus online steps keeps everything), or load less"
-            )
+            problem = f"the dataset has {rows} rows but the buffer a capacity of {capacity}"
+            raise DataError(f"{problem}: make buffer_size larger (offline rows plus online steps), or load less")
         lengths = np.diff(np.minimum(np.cumsum(past.lengths), rows), prepend=0)
         lengths = lengths[lengths > 0]
         if rows:
@@ -152,20 +139,17 @@ class ReplayBuffer(buffers.ReplayBuffer):
         return Loaded(rows, len(lengths), len(data) - rows)
 
     def _check_fits(self, data: Dataset) -> None:
-        """Check that observations and actions of a dataset fit the spaces of the environment."""
         held, given, space = _named(self.observations), leaves(data.observations), self.action_space
-        found = {key: column.shape[1:] or (1,) for key, column in given.items()}
-        wanted = {key: column.shape[2:] for key, column in held.items()}
-        if found != wanted:
-            raise DataError(
-                f"dataset['observations'] has shape {found.get('', found)} per step, but the environment's "
-                f"observations have {wanted.get('', wanted)}"
-            )
+        found: Any = {key: column.shape[1:] or (1,) for key, column in given.items()}
+        wanted: Any = {key: column.shape[2:] for key, column in held.items()}
+        shapes = {"observations": (found.get("", found), wanted.get("", wanted))}
         if (data.actions.shape[1:] or (1,)) not in (space.shape, (self.action_dim,)):
-            raise DataError(
-                f"dataset['actions'] has shape {data.actions.shape[1:]} per step, but the environment's actions have "
-                f"{space.shape}"
-            )
+            shapes["actions"] = (data.actions.shape[1:], space.shape)
+        for name, (ours, theirs) in shapes.items():
+            if ours != theirs:
+                raise DataError(
+                    f"dataset['{name}'] has shape {ours} per step, but the environment's {name} have {theirs}"
+                )
         for column, ours in [*((given[key], held[key]) for key in held), (data.actions, self.actions)]:
             if not np.can_cast(column.dtype, ours.dtype, "same_kind"):
                 raise DataError(f"the dataset holds {column.dtype} where the environment has {ours.dtype}: convert it")
@@ -213,7 +197,6 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self.index.refresh(score_rows)
 
     def sample(self, batch_size: int, env: Any = None) -> Any:
-        """A batch as the host's, of rows that the strategy chose."""
         self._check_rows_known()
         rows = self.index.sample_indices(batch_size)
         self.index.train(rows, self._observed)
@@ -237,10 +220,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         return unwrapped(obs), _by_row(self.actions)[rows]
 
     def _one_environment_wide(self) -> Any:
-        """A view of this buffer, on the same memory with one row per position.
-
-        The host draws the environment of each sample by chance; with a single one it has no choice.
-        """
+        """A view of this buffer with a single environment: the host draws the environment of a sample by chance."""
         if self.n_envs == 1:
             return self
         narrow = copy.copy(self)
@@ -254,7 +234,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         if self.size() * self.n_envs != len(self.index):
             raise DataError(
                 f"the buffer holds {self.size() * self.n_envs} rows, but {len(self.index)} came in through add or "
-                "load_dataset: fill it with these, not by writing to its arrays, so that trajectories are known"
+                "load_dataset: fill it with these alone, so that trajectories are known"
             )
 
 
@@ -286,15 +266,13 @@ class RefreshCallback(BaseCallback):
         self, every: int = 1000, *, likelihood: Likelihood = "standard", score: Score | None = None, verbose: int = 0
     ):
         super().__init__(verbose)
-        self.every, self.likelihood = every, likelihood
-        self._given = score
+        self.every, self.likelihood, self._given = every, likelihood, score
 
     def _init_callback(self) -> None:
         buffer = self.model.replay_buffer
         if not isinstance(buffer, ReplayBuffer):
             raise DataError(
-                f"RefreshCallback needs a model with replay_buffer_class=arb.adapters.sb3.ReplayBuffer (or "
-                f"DictReplayBuffer), not {type(buffer).__name__}"
+                f"RefreshCallback needs arb.adapters.sb3.ReplayBuffer in its model, not {type(buffer).__name__}"
             )
         own = self._given is None and buffer.index.sampler.needs_scores
         self._score = actor_score(self.model, self.likelihood) if own else self._given
@@ -315,8 +293,8 @@ def actor_score(model: Any, likelihood: Likelihood = "standard") -> Score:
     """How likely actions in [-1, 1] are under the actor of a model: SAC, or another with SAC's kind of actor."""
     if not hasattr(getattr(model, "actor", None), "get_action_dist_params"):
         raise DataError(
-            f"{type(model).__name__} has no stochastic policy, so ARB cannot ask how likely an action is under it: use "
-            "SAC, or a strategy that does not ask (arb.Uniform, arb.Mixed), or give a score of your own"
+            f"{type(model).__name__} has no stochastic policy that could say how likely an action is: use SAC, a "
+            "strategy that does not ask (arb.Uniform, arb.Mixed), or a score of your own"
         )
 
     def policy(obs: Any) -> tuple[Any, Any]:

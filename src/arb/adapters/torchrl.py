@@ -40,19 +40,11 @@ except ModuleNotFoundError as missing:
         f"arb.adapters.torchrl needs {missing.name}: pip install 'arb-rl[torchrl]'", name=missing.name
     ) from None
 
-__all__ = ["RefreshHook", "StrategySampler", "actor_log_likelihood", "as_collected"]
-
 COLLECTED = ("collector", "traj_ids")
 """Where collectors write the trajectory of a row."""
 OFFLINE_KEYS = (COLLECTED, "traj_ids", "episode")
 """Where datasets write it."""
 DONE = ("next", "done")
-
-_FILE = "index.npz"
-_DETERMINISTIC = (
-    "ARB reads how likely stored actions are, and {} is deterministic: use an actor with a distribution, such as a "
-    "ProbabilisticActor with TanhNormal, or a strategy that does not ask the policy (arb.Uniform, arb.Mixed)"
-)
 
 
 class StrategySampler(HostSampler):
@@ -82,7 +74,6 @@ class StrategySampler(HostSampler):
 
     @property
     def index(self) -> ReplayIndex:
-        """Trajectories, origins and weights of the rows of the storage."""
         if self._index is None:
             raise DataError("this sampler has seen no rows yet: extend the buffer first")
         return self._index
@@ -106,11 +97,9 @@ class StrategySampler(HostSampler):
         self._storage = storage
 
     def add(self, index: Any) -> None:
-        """One row was written."""
         self.extend(index)
 
     def extend(self, index: Any) -> None:
-        """These rows were written, one after the other."""
         written = as_numpy(torch.as_tensor(index))
         if written.ndim > 1:
             raise DataError("StrategySampler needs a storage of one dimension: write data.reshape(-1), and no ndim=2")
@@ -125,10 +114,10 @@ class StrategySampler(HostSampler):
         trajectory, done = self._marks(written)
         if self._is_offline:
             ends = done if trajectory is None else np.diff(trajectory, append=-1)
-            known.extend(_lengths(ends))
-            return
-        envs = np.zeros_like(done) if trajectory is None else trajectory
-        known.append(envs.tolist(), done.tolist())
+            ends[-1] = 1  # the last row of a call ends a trajectory in any case
+            known.extend(np.diff(np.flatnonzero(ends), prepend=-1))
+        else:
+            known.append((np.zeros_like(done) if trajectory is None else trajectory).tolist(), done.tolist())
 
     def close(self) -> None:
         """End all trajectories that are open: a new collector begins, which counts its trajectories from 0 again."""
@@ -159,12 +148,15 @@ class StrategySampler(HostSampler):
 
     # ---- batches out ---------------------------------------------------------------------------------------------
     def sample(self, storage: Any, batch_size: int) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Rows of the storage, drawn with replacement."""
         if len(storage) == 0:
             raise DataError("an empty storage cannot be sampled: extend the buffer first")
         index = self._synchronised(storage)
         drawn = index.sample_indices(batch_size)
-        index.train(drawn, lambda chosen: _observed(storage.get(chosen)))
+
+        def columns(rows: Any) -> tuple[Array, Array]:
+            return as_numpy(storage.get(rows).get("observation")), as_numpy(storage.get(rows).get("action"))
+
+        index.train(drawn, columns)
         return torch.from_numpy(drawn), {}
 
     def refresh(self, actor: Any, buffer: Any, *, likelihood: Likelihood = "standard", chunk: int = CHUNK) -> None:
@@ -175,23 +167,18 @@ class StrategySampler(HostSampler):
         index = self._synchronised(buffer.storage)
         index.refresh(lambda chosen: actor_log_likelihood(actor, buffer[chosen], likelihood), chunk=chunk)
 
-    def is_due(self, every: int) -> bool:
-        """Whether `every` rows were added since the last refresh, or there was none yet."""
-        return self._index is None or self._index.is_due(every)
-
     def _synchronised(self, storage: Any) -> ReplayIndex:
         self._storage = storage
         index = self._adopted(len(storage))
         if len(index) != len(storage):
             raise DataError(
-                f"the storage has {len(storage)} rows, but this sampler was told of {len(index)}: do not let other "
-                "processes or buffers write to it; iterate over the collector and call buffer.extend yourself"
+                f"the storage has {len(storage)} rows, but this sampler was told of {len(index)}: let only this buffer "
+                "write to it; iterate over the collector and call buffer.extend yourself"
             )
         return index
 
     # ---- saving --------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        """Everything that decides future draws."""
         if self._index is None:
             return {}
         header, parts = self.index.state()
@@ -199,23 +186,20 @@ class StrategySampler(HostSampler):
         return {"header": json.dumps(header), **tensors}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue as the sampler whose state this is."""
         self._empty()
         if state_dict:
             arrays = {key: as_numpy(value).copy() for key, value in state_dict.items() if key != "header"}
             self._restore(json.loads(state_dict["header"]), grouped(arrays))
 
     def dumps(self, path: Any) -> None:
-        """Write the state into this folder."""
         Path(path).mkdir(exist_ok=True, parents=True)
         if self._index is not None:
-            write_state(Path(path) / _FILE, *self.index.state())
+            write_state(Path(path) / "index.npz", *self.index.state())
 
     def loads(self, path: Any) -> None:
-        """Continue as the sampler that was written to this folder."""
         self._empty()
-        if (Path(path) / _FILE).exists():
-            self._restore(*read_state(Path(path) / _FILE))
+        if (Path(path) / "index.npz").exists():
+            self._restore(*read_state(Path(path) / "index.npz"))
 
     def _restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
         capacity = int(parts["index"]["counters"][0])
@@ -223,19 +207,8 @@ class StrategySampler(HostSampler):
         self._index.restore(header, parts)
         self.close()
 
-    def _empty(self) -> None:
+    def _empty(self) -> None:  # the host calls it too
         self._index = None
-
-
-def _observed(stored: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """What a strategy that learns its weights looks at."""
-    return as_numpy(stored.get("observation")), as_numpy(stored.get("action"))
-
-
-def _lengths(ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The lengths of the trajectories whose last rows are marked; the last row of all ends one in any case."""
-    last = np.append(ends[:-1] != 0, True)
-    return np.diff(np.flatnonzero(last), prepend=-1)
 
 
 def _column(columns: Any, keys: tuple[Any, ...], rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -264,8 +237,7 @@ class RefreshHook(TrainerHookBase):
         self.sampler, self.actor, self.buffer, self.every, self.likelihood = sampler, actor, buffer, every, likelihood
 
     def __call__(self, batch: Any = None) -> Any:
-        """Refresh if it is time; hands on the batch untouched."""
-        if self.sampler.is_due(self.every):
+        if self.sampler._index is None or self.sampler.index.is_due(self.every):
             self.sampler.refresh(self.actor, self.buffer, likelihood=self.likelihood)
         return batch
 
@@ -275,11 +247,10 @@ class RefreshHook(TrainerHookBase):
         trainer.register_module(name, self)
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: when the last refresh was is the sampler's to know."""
-        return {}
+        return {}  # when the last refresh was is the sampler's to know
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Nothing to load."""
+        pass
 
 
 def actor_log_likelihood(
@@ -290,8 +261,12 @@ def actor_log_likelihood(
     A Normal or a TanhNormal is read by its loc and scale: both likelihoods of `arb.replay.scores`, and actions at
     the bounds count as they do everywhere in this library. Of any other distribution it is the `log_prob`.
     """
+    deterministic = (
+        "{} is deterministic: use an actor with a distribution, such as a ProbabilisticActor with TanhNormal, or a "
+        "strategy that does not ask the policy (arb.Uniform, arb.Mixed)"
+    )
     if not hasattr(actor, "get_dist"):
-        raise DataError(_DETERMINISTIC.format(type(actor).__name__))
+        raise DataError(deterministic.format(type(actor).__name__))
     device = next((p.device for p in actor.parameters()), None) if hasattr(actor, "parameters") else None
     inputs, action = batch.select(*actor.in_keys).copy(), batch.get(action_key)
     if device is not None:
@@ -300,7 +275,7 @@ def actor_log_likelihood(
         dist = actor.get_dist(inputs)
         base = dist.base_dist if isinstance(dist, torch.distributions.Independent) else dist
         if isinstance(dist, Delta | TanhDelta):
-            raise DataError(_DETERMINISTIC.format(type(dist).__name__))
+            raise DataError(deterministic.format(type(dist).__name__))
         if isinstance(dist, TanhNormal):
             bounds = {"low": as_numpy(dist.low), "high": as_numpy(dist.high)}
             return tanh_gaussian_log_likelihood(as_numpy(action), *_normal(dist), likelihood, **bounds)
@@ -326,21 +301,11 @@ def as_collected(dataset: Dataset | Mapping[str, Any], *, boundaries: Boundaries
     done[past.ends] = True
     before = {name: torch.zeros(n, 1, dtype=torch.bool) for name in ("done", "terminated", "truncated")}
     after = {"done": done | terminated, "terminated": terminated, "truncated": done & ~terminated}
-    return TensorDict(
-        {
-            **_observations(past.observations),
-            "action": torch.from_numpy(past.actions),
-            **before,
-            "next": {
-                **_observations(past.next_observations),
-                "reward": torch.from_numpy(past.rewards.reshape(n, 1)),
-                **after,
-            },
-            "collector": {"traj_ids": torch.from_numpy(past.episode_ids)},
-        },
-        batch_size=[n],
+    obs, next_obs = (
+        {key or "observation": torch.from_numpy(np.ascontiguousarray(c)) for key, c in leaves(part).items()}
+        for part in (past.observations, past.next_observations)
     )
-
-
-def _observations(obs: Any) -> dict[str, torch.Tensor]:
-    return {key or "observation": torch.from_numpy(np.ascontiguousarray(c)) for key, c in leaves(obs).items()}
+    following = {**next_obs, "reward": torch.from_numpy(past.rewards.reshape(n, 1)), **after}
+    collector = {"traj_ids": torch.from_numpy(past.episode_ids)}
+    columns = {**obs, "action": torch.from_numpy(past.actions), **before, "next": following, "collector": collector}
+    return TensorDict(columns, batch_size=[n])

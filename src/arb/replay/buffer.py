@@ -1,4 +1,4 @@
-"""ReplayBuffer: past experience and new steps behind load_dataset, add, refresh and sample, for anyone's training loop.
+"""ReplayBuffer: past experience and new steps, for anyone's training loop.
 
 Online, an episode ends in one of two ways: by a flag, or by a discontinuity, a step that does not start where the last
 one of its environment led. A step that Gymnasium's next-step autoreset made is a reset and no step at all.
@@ -8,7 +8,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,7 +36,7 @@ from arb.replay.dataset import (
 from arb.replay.index import ReplayIndex, whole_number
 from arb.replay.samplers import Sampler
 from arb.replay.scores import CHUNK, Score, within
-from arb.replay.storage import Batch, Storage, TracedBatch
+from arb.replay.storage import Batch, Storage, named
 
 FORMAT = 3
 """Of saved buffers."""
@@ -46,12 +46,13 @@ MODES = ("next_step", "same_step", "disabled")
 Shape = int | tuple[int, ...]
 Rng = np.random.Generator | None
 
+_CHUNK = 1 << 16
 _UNKNOWN = np.float32(-np.inf)
 _ORDER = ": an environment's step returns obs, reward, terminated, truncated, info, in this order"
 
 
 class Loaded(NamedTuple):
-    """What `ReplayBuffer.load_dataset` took in."""
+    """What `load_dataset` took in."""
 
     rows: int
     trajectories: int
@@ -71,13 +72,10 @@ class Steps(NamedTuple):
     envs: Sequence[int]
 
     def only(self, chosen: list[int]) -> "Steps":
-        def some(part: Leaves) -> Leaves:
-            return {key: column[chosen] for key, column in part.items()}
+        def some(part: Any) -> Any:
+            return {key: column[chosen] for key, column in part.items()} if isinstance(part, dict) else part[chosen]
 
-        return Steps(
-            some(self.obs), self.action[chosen], self.reward[chosen], some(self.next_obs), self.terminated[chosen],
-            self.truncated[chosen], [self.envs[i] for i in chosen],
-        )  # fmt: skip
+        return Steps._make([*map(some, self[:-1]), [self.envs[i] for i in chosen]])
 
 
 class ReplayBuffer:
@@ -98,21 +96,19 @@ class ReplayBuffer:
     One thread may add while another samples and refreshes.
 
     Args:
-        capacity: rows of the ring. When it is full, the oldest rows are overwritten, offline ones first if loaded
-            first.
+        capacity: rows of the ring. When it is full, the oldest are overwritten, offline ones first if loaded first.
         sampler: the strategy; ARB with its defaults if not given.
         gamma: discount of the Monte-Carlo returns.
         seed: random seed. Equal seeds and equal calls give equal batches.
         boundaries: where episodes of loaded data end, see `arb.replay.dataset`.
         action_bounds: (low, high); an action outside is refused. None does not look.
         failure_reward: for sparse rewards, see `arb.replay.dataset.return_to_go`.
-        discontinuity: two observations further apart than this are not the same, and a step that does not start where
-            the last one led begins a new trajectory. None trusts the flags alone, as one must if observations are
-            normalised by statistics that change from step to step.
+        discontinuity: a step that starts further than this from where the last one led begins a new trajectory. None
+            trusts the flags alone, as one must if observations are normalised by statistics that change.
         autoreset: how the vector environment that steps come from resets: the environment itself (Gymnasium's say so
             in their metadata), or "next_step", "same_step" or "disabled". With "next_step", the steps that are resets
-            are dropped. If not given, `add_batch` refuses a step that begins where its environment's last episode
-            ended, because it is most likely such a reset.
+            are dropped. If not given, `add_batch` refuses a step that looks like one: it begins where its
+            environment's last episode ended.
     """
 
     def __init__(
@@ -135,8 +131,7 @@ class ReplayBuffer:
         self.bounds = None if action_bounds is None else tuple(single_precision(np.asarray(b)) for b in action_bounds)
         self.discontinuity, self.autoreset = discontinuity, autoreset_mode(autoreset)
         self._ended: dict[int, Leaves | None] = {}
-        """Where each environment ended its last episode, until it takes a step; None if that step did not move.
-        Empty where resets are disabled, as nothing has to be told apart there."""
+        """Where each environment ended its last episode, until it takes a step; None if that step did not move."""
         self._loaded = ""  # names the datasets that were loaded
         self._offline = 0  # offline rows that were loaded
         self._warned: set[str] = set()
@@ -153,7 +148,7 @@ class ReplayBuffer:
 
     @property
     def nbytes(self) -> int:
-        return self.storage.nbytes + self.index.nbytes
+        return self.storage.nbytes + self.index.episode_ids.nbytes + self.index.next_index.nbytes
 
     # ---- experience in -------------------------------------------------------------------------------------------
     def load_dataset(self, dataset: Dataset | Mapping[str, Any], *, online: bool = False) -> Loaded:
@@ -162,27 +157,28 @@ class ReplayBuffer:
         known = data.final_observations is not None
         unusable = np.zeros(len(data), bool) if known else data.timeouts
         lengths = data.lengths - unusable[data.ends]
-        last = data.ends[lengths > 0]
-        lengths = lengths[lengths > 0]
+        last, lengths = data.ends[lengths > 0], lengths[lengths > 0]
         obs, rows = leaves(data.observations), int(lengths.sum())
         final = leaves(data.final_observations) if known else {key: column[last] for key, column in obs.items()}
         if rows > self.capacity:
-            raise DataError(
-                f"the dataset has {rows} rows but the buffer a capacity of {self.capacity}: make the buffer larger "
-                "(offline rows plus online steps keeps everything), or load less"
-            )
+            problem = f"the dataset has {rows} rows but the buffer a capacity of {self.capacity}"
+            raise DataError(f"{problem}: make the buffer larger (offline rows plus online steps), or load less")
         if self.bounds is not None:
             check_bounds("dataset['actions']", data.actions, *self.bounds)
         stop = data.terminals.copy()
         stop[data.ends] = True
         returns = return_to_go(data.rewards, stop, self.gamma, failure_reward=self.failure_reward)
-        columns = {"reward": data.rewards, "terminated": data.terminals, "return_to_go": returns}
         with self.index.lock:
             obs, action, final = self.storage.fit(obs, data.actions, final)
+            columns = {"action": action, "reward": data.rewards, "terminated": data.terminals, "return_to_go": returns}
             if rows:
-                first = self.index.num_added % self.capacity
+                place = self.index.num_added
                 _, ids = self.index.extend(lengths, online=online)
-                self.storage.load(first, obs, {**columns, "action": action}, ~unusable if unusable.any() else None)
+                for start in range(0, len(data), _CHUNK):  # a part at a time, to spare memory
+                    kept = start + np.flatnonzero(~unusable[start : start + _CHUNK])
+                    part = {name: column[kept] for name, column in (named(obs) | columns).items()}
+                    self.storage.write(place % self.capacity, len(kept), part)
+                    place += len(kept)
                 self.storage.write_final(ids, final)
             self._offline += 0 if online else rows
             self._loaded = hashlib.sha256((self._loaded + data.fingerprint).encode()).hexdigest()
@@ -221,10 +217,10 @@ class ReplayBuffer:
         valid: ArrayLike | None = None,
         infos: Mapping[str, Any] | None = None,
     ) -> None:
-        """Append one step of each of several environments, each with a trajectory of its own.
+        """Append one step of each of several environments, one row each, as `add` does for one.
 
         Args:
-            obs: observations before the step, one row per environment.
+            obs: observations before the step.
             action: the actions taken.
             reward: the rewards.
             next_obs: the observations the steps led to; at the end of an episode the final one, not the next
@@ -237,10 +233,7 @@ class ReplayBuffer:
                 `next_obs`, as same-step autoreset needs.
         """
         if self.autoreset == "next_step" and truncated is None:
-            raise DataError(
-                "add_batch needs truncated with next-step autoreset: otherwise a time limit goes unseen, and the reset "
-                "after it would be stored as a step"
-            )
+            raise DataError("add_batch needs truncated with next-step autoreset, or the reset after it becomes a step")
         if infos is not None:
             next_obs = with_final_obs(next_obs, infos)
         steps = check_steps(obs, action, reward, next_obs, terminated, truncated, envs)
@@ -270,9 +263,8 @@ class ReplayBuffer:
                 for env in steps.envs:
                     self._ended.pop(env, None)
             rows, ids = self.index.append(steps.envs)
-            columns: dict[str, Any] = {"action": action, "reward": steps.reward, "terminated": steps.terminated}
-            columns["return_to_go"] = _UNKNOWN
-            self.storage.write(int(rows[0]), n, obs, columns)
+            columns = {"action": action, "reward": steps.reward, "terminated": steps.terminated}
+            self.storage.write(int(rows[0]), n, {**named(obs), **columns, "return_to_go": _UNKNOWN})
             self.storage.write_final(ids, next_obs)
             for i in (steps.terminated | steps.truncated).nonzero()[0].tolist():
                 if self.autoreset != "disabled":
@@ -299,10 +291,9 @@ class ReplayBuffer:
             begins = {key: column[i : i + 1] for key, column in steps.obs.items()}
             if ended is not None and not differs(ended, begins, self.discontinuity or 0.0)[0]:
                 raise DataError(
-                    f"environment {steps.envs[i]} begins a step where its last episode ended. Gymnasium's next-step "
-                    "autoreset makes such steps, which are resets, not steps: pass autoreset=envs to the buffer, and "
-                    "they are dropped. With same-step autoreset, next_obs must be the final observation: pass "
-                    "infos=infos. If your environment really begins there, pass autoreset='disabled' to the buffer"
+                    f"environment {steps.envs[i]} begins a step where its last episode ended, as resets of Gymnasium's "
+                    "next-step autoreset do: pass autoreset=envs to the buffer, which then drops them; with same-step "
+                    "autoreset pass infos=infos; if your environment really begins there, autoreset='disabled'"
                 )
         return steps
 
@@ -342,18 +333,12 @@ class ReplayBuffer:
     def refresh(self, score: Score, *, chunk: int = CHUNK) -> None:
         """Weigh the rows anew under the current policy.
 
-        `score(obs, action)` returns a log-likelihood per row, as NumPy, JAX or torch array; it gets NumPy arrays of
-        always the same number of rows, `chunk`, and must not change them. Strategies that do not look at the policy
-        never call it. Other threads may add meanwhile.
-
-        Args:
-            score: log-likelihoods of stored actions, for example `arb.gaussian_score(policy)`.
-            chunk: rows of one call; rows that fill up the last call are ignored.
+        `score(obs, action)`, for example `arb.gaussian_score(policy)`, returns a log-likelihood per row, as NumPy, JAX
+        or torch array; it gets NumPy arrays of always the same number of rows, `chunk`, and must not change them.
+        Strategies that do not look at the policy never call it. Other threads may add meanwhile.
         """
         if not callable(score):
-            raise DataError(
-                f"refresh needs a function (obs, action) -> log-likelihood per row, got {type(score).__name__}"
-            )
+            raise DataError(f"refresh needs a function (obs, action) -> log-likelihood, got {type(score).__name__}")
         storage, bounded = self.storage, within(score, self.bounds)
 
         def score_rows(rows: Ints | slice) -> Any:
@@ -361,11 +346,7 @@ class ReplayBuffer:
 
         self.index.refresh(score_rows, chunk=chunk)
 
-    @overload
-    def sample(self, shape: Shape, *, n_step: int = 1, trace: Literal[False] = False, rng: Rng = None) -> Batch: ...
-    @overload
-    def sample(self, shape: Shape, *, n_step: int = 1, trace: Literal[True], rng: Rng = None) -> TracedBatch: ...
-    def sample(self, shape: Shape, *, n_step: int = 1, trace: bool = False, rng: Rng = None) -> Batch | TracedBatch:
+    def sample(self, shape: Shape, *, n_step: int = 1, rng: Rng = None) -> Batch:
         """A batch of `n` transitions, or `(updates, n)` at once, drawn with replacement.
 
         Between two refreshes the weights do not change, so drawing the batches of many updates in one call gives the
@@ -375,15 +356,10 @@ class ReplayBuffer:
             shape: transitions to draw, `n` or `(updates, n)`.
             n_step: steps of the return, see `Batch.reward` and `Batch.mask`; at the end of an episode there are
                 fewer. The discount between them is this buffer's `gamma`.
-            trace: also the row, the origin and the probability of each transition. This looks at every row.
             rng: draws from this generator instead of the buffer's own.
         """
         with self.index.lock:
-            rows = self.sample_indices(shape, rng=rng)
-            batch = self._gather(rows, n_step)
-            if not trace:
-                return batch
-            return TracedBatch(*batch, rows, self.index.is_online(rows), self.sampler.probabilities()[rows])
+            return self._gather(self.sample_indices(shape, rng=rng), n_step)
 
     def sample_indices(self, shape: Shape, *, rng: Rng = None) -> Ints:
         """The rows that `sample` would return, for `gather`, and for whoever keeps columns of their own."""
@@ -404,10 +380,8 @@ class ReplayBuffer:
             raise DataError(f"gather needs the numbers of rows, got values of type {numbers.dtype}")
         with self.index.lock:
             if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(self):
-                raise DataError(
-                    f"rows must lie between 0 and {len(self) - 1}, as the buffer holds {len(self)}; got "
-                    f"{numbers.min()} to {numbers.max()}"
-                )
+                found = f"as the buffer holds {len(self)}; got {numbers.min()} to {numbers.max()}"
+                raise DataError(f"rows must lie between 0 and {len(self) - 1}, {found}")
             return self._gather(numbers, n_step)
 
     def _gather(self, rows: Ints, n_step: int) -> Batch:
@@ -481,18 +455,14 @@ class ReplayBuffer:
     def _check_fits(self, header: dict[str, Any]) -> None:
         if header.get("format") != FORMAT:
             raise DataError(
-                f"saved in format {header.get('format')}, and this version reads format {FORMAT}: continue with the "
-                "version that saved it, or start again"
+                f"saved in format {header.get('format')}, and this version reads format {FORMAT}: start again"
             )
         for name, ours in self._made().items():
             if header["made"][name] != ours:
                 raise DataError(f"saved with {name}={header['made'][name]}, and this buffer has {name}={ours}")
         since, held = header["since"], self.index.num_added
         if since not in (0, held):
-            raise DataError(
-                f"leaves out a dataset of {since} rows: load it into this buffer first, and nothing else (there are "
-                f"{held} rows)"
-            )
+            raise DataError(f"leaves out a dataset of {since} rows: load it first, and nothing else (there are {held})")
         if since and header["loaded"][0] != self._loaded:
             raise DataError("leaves out a dataset, and another one of the same size was loaded into this buffer")
 
@@ -539,9 +509,8 @@ def _check_rows(named: Mapping[str, Leaves], n: int) -> None:
             if kind not in "biuf":
                 raise DataError(f"{_named(name, key)} must hold numbers, got dtype {column.dtype}")
             if column.ndim == 0 or len(column) != n:
-                raise DataError(
-                    f"{_named(name, key)} has shape {column.shape}, but {n} rewards were given: one row per environment"
-                )
+                given = f"but {n} rewards were given: one row per environment"
+                raise DataError(f"{_named(name, key)} has shape {column.shape}, {given}")
             if kind == "f":
                 floats.append(column)
                 size += column.size
@@ -564,21 +533,15 @@ def _one_row(obs: Any) -> Obs:
 
 # ---- automatic resets ------------------------------------------------------------------------------------------------
 def autoreset_mode(said: Any) -> str | None:
-    """`next_step`, `same_step` or `disabled`, from such a word, Gymnasium's `AutoresetMode`, or a vector environment.
-
-    >>> autoreset_mode("same_step"), autoreset_mode(None)
-    ('same_step', None)
-    """
+    """One of `MODES`, from such a word, Gymnasium's `AutoresetMode`, or a vector environment."""
     if said is None:
         return None
     if hasattr(said, "metadata"):
         # In Gymnasium 1.2, vector environments of one class share their metadata: that of the last one made.
         said = getattr(said, "autoreset_mode", None) or (said.metadata or {}).get("autoreset_mode")
         if said is None:
-            raise DataError(
-                "the environment does not say how it resets (its metadata has no 'autoreset_mode'): pass autoreset="
-                "'next_step', 'same_step' or 'disabled'"
-            )
+            words = ", ".join(map(repr, MODES))
+            raise DataError(f"the environment's metadata has no 'autoreset_mode': pass autoreset= one of {words}")
     word = str(getattr(said, "value", said))
     word = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}.get(word, word)
     check_choice("autoreset", word, MODES)
@@ -586,34 +549,22 @@ def autoreset_mode(said: Any) -> str | None:
 
 
 def with_final_obs(next_obs: Obs, infos: Mapping[str, Any]) -> Obs:
-    """Next observations in which the final ones replace those after a reset, as same-step autoreset returns them.
-
-    Gymnasium puts the final observations of the environments that ended into `infos`, under a name that has changed,
-    and a mask beside it.
-    """
+    """Next observations in which the final ones replace those after a reset, as same-step autoreset returns them."""
     name, ended = ended_in(infos)
     if name is None or not ended.any():
         return next_obs
     final = infos[name]
-    if isinstance(next_obs, Mapping):
-        whole = isinstance(final, Mapping)
-        return {
-            key: _replaced(column, final[key] if whole else [o and o[key] for o in final], ended)
-            for key, column in next_obs.items()
-        }
-    return _replaced(next_obs, final, ended)
+    after = {key: np.array(column) for key, column in leaves(next_obs).items()}
+    for i in np.flatnonzero(ended):
+        for key, column in after.items():
+            own = final[key][i] if isinstance(final, Mapping) else final[i]
+            column[i] = own[key] if isinstance(own, Mapping) else own
+    return unwrapped(after)
 
 
 def ended_in(infos: Mapping[str, Any]) -> tuple[str | None, Bools]:
-    """The name under which `infos` has final observations, if it does, and which environments they belong to."""
+    """The name under which Gymnasium's `infos` have final observations, which has changed, and whose they are."""
     for name in ("final_obs", "final_observation"):
         if f"_{name}" in infos:
             return name, np.asarray(infos[f"_{name}"], bool)
     return None, np.zeros(0, bool)
-
-
-def _replaced(column: Any, final: Any, ended: Bools) -> Array:
-    replaced: Array = np.array(column)
-    for i in np.flatnonzero(ended):
-        replaced[i] = final[i]
-    return replaced

@@ -1,7 +1,7 @@
 """Past experience: one row per step, episode after episode, checked once where it enters.
 
-Where one episode ends and the next begins has two rules, because the ARB paper's text and its code differ on data that
-passes through a goal without stopping:
+Two rules say where an episode ends, because the ARB paper's text and its code differ on data that passes through a goal
+without stopping:
 
 * `"resets"` (default): an episode ends where the environment was reset: at a time limit, at a discontinuity (the next
   row does not start where this one led, seen only if next observations are given), or at a terminal step, unless the
@@ -41,7 +41,6 @@ OPTIONAL = ("timeouts", "next_observations", "episode_ids")
 TIMEOUTS = ("timeout", "time_outs", "truncated", "truncateds", "truncation", "truncations")
 """Other names of the column `timeouts`."""
 DONES = {"done", "dones"}
-
 DISCONTINUITY = 1e-6
 """Observations further apart than this (Euclidean distance) are not the same; the value of the paper's release."""
 LONG = 10_000
@@ -98,9 +97,7 @@ class Dataset:
             if len(column) != rows:
                 raise DataError(f"{name} of the dataset has {len(column)} rows, but there are {rows} rewards")
         if episodes == 0 or int(np.min(self.lengths)) < 1 or int(np.sum(self.lengths)) != rows:
-            raise DataError(
-                f"episode lengths must be positive and add up to {rows} rows, got {int(self.lengths.sum())}"
-            )
+            raise DataError(f"episode lengths must be positive and add up to {rows} rows, got {self.lengths.sum()}")
         if self.final_observations is not None:
             found = {key: column.shape for key, column in leaves(self.final_observations).items()}
             if found != {key: (episodes, *column.shape[1:]) for key, column in leaves(self.observations).items()}:
@@ -129,9 +126,8 @@ class Dataset:
         ends = episode_ends(checked, boundaries)
         if len(checked) > LONG and checked.episode is None and np.count_nonzero(ends) == 1:
             warnings.warn(
-                f"the dataset's {len(checked)} rows are taken for a single trajectory, as nothing in it says where "
-                "episodes end: add 'timeouts', 'next_observations' or 'episode_ids' (if these are all equal, they "
-                "confirm it)",
+                f"the dataset's {len(checked)} rows are taken for a single trajectory, as nothing says where episodes "
+                "end: add 'timeouts', 'next_observations' or 'episode_ids' (if all are equal, they confirm it)",
                 stacklevel=2,
             )
         return cls.from_columns(checked, ends, provenance)
@@ -139,8 +135,7 @@ class Dataset:
     @classmethod
     def from_columns(cls, columns: "Columns", ends: Bools, provenance: Mapping[str, Any] | None = None) -> Self:
         """The dataset of checked columns whose episodes end in these rows."""
-        last = np.flatnonzero(ends)
-        after = columns.next_obs
+        last, after = np.flatnonzero(ends), columns.next_obs
         return cls(
             observations=unwrapped(columns.obs),
             actions=columns.action,
@@ -154,10 +149,7 @@ class Dataset:
 
     @classmethod
     def concatenate(cls, datasets: Sequence["Dataset"]) -> "Dataset":
-        """One dataset after the other; of their provenance, what all agree on.
-
-        Final observations are known if they are in all of them.
-        """
+        """One dataset after the other; their provenance and final observations are kept where all agree."""
         if not datasets:
             raise DataError("there is no dataset to concatenate")
         parts = [dataset._flat() for dataset in datasets]
@@ -281,18 +273,10 @@ class Dataset:
 
         `next_observations` are left out if the final ones were not recorded.
         """
-        columns: dict[str, Any] = {
-            "observations": self.observations,
-            "actions": self.actions,
-            "rewards": self.rewards,
-            "terminals": self.terminals,
-            "timeouts": self.timeouts,
-            "episode_ids": self.episode_ids,
-            **self.extras,
-        }
+        names = [*REQUIRED, "timeouts", "episode_ids"]
         if self.final_observations is not None:
-            columns["next_observations"] = self.next_observations
-        return columns
+            names.append("next_observations")
+        return {**{name: getattr(self, name) for name in names}, **self.extras}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one .npz file."""
@@ -330,12 +314,9 @@ def _from_flat(columns: Mapping[str, Array], provenance: Mapping[str, Any]) -> D
     def part(name: str) -> Leaves:
         return {key[len(name) + 1 :]: c for key, c in columns.items() if key == name or key.startswith(f"{name}/")}
 
+    obs, final = unwrapped(part("observations")), unwrapped(part("final")) if part("final") else None
     plain = {name: columns[name] for name in ("actions", "rewards", "terminals", "lengths")}
-    final = unwrapped(part("final")) if part("final") else None
-    return Dataset(
-        unwrapped(part("observations")), **plain, final_observations=final, extras=part("extras"),
-        provenance=dict(provenance),
-    )  # fmt: skip
+    return Dataset(obs, **plain, final_observations=final, extras=part("extras"), provenance=dict(provenance))
 
 
 def as_dataset(data: "Dataset | Mapping[str, Any]", boundaries: Boundaries = "resets") -> Dataset:
@@ -380,7 +361,7 @@ class Columns:
     truncated: Bools | None
     next_obs: Leaves | None
     episode: Array | None
-    extras: Mapping[str, Array] = field(default_factory=dict)
+    extras: Mapping[str, Array]
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -409,46 +390,39 @@ def single_precision(column: Array) -> Array:
 def check_columns(columns: Mapping[str, Any]) -> Columns:
     """Read a dict of arrays with D4RL's keys, see `Dataset.from_dict`."""
     if not isinstance(columns, Mapping):
-        raise DataError(
-            f"a dataset is a dict of arrays with the keys {', '.join(REQUIRED)}; got {type(columns).__name__}"
-        )
-    missing = [name for name in REQUIRED if name not in columns]
+        raise DataError(f"a dataset is a dict of arrays with {', '.join(REQUIRED)}; got {type(columns).__name__}")
+    missing = next((name for name in REQUIRED if name not in columns), None)
     if missing:
         present = [str(key) for key in columns]
-        near = difflib.get_close_matches(missing[0], set(present) - {*REQUIRED, *OPTIONAL}, n=1)
+        near = difflib.get_close_matches(missing, set(present) - {*REQUIRED, *OPTIONAL}, n=1)
         hint = f" (rename {near[0]!r}?)" if near else ""
-        if missing[0] == "terminals" and not near and {"done", "dones"} & set(present):
+        if missing == "terminals" and not near and DONES & set(present):
             hint = " ('dones' may mean it, or also time limits, which belong in 'timeouts')"
-        raise DataError(
-            f"the dataset has no {missing[0]!r}{hint}; it needs {', '.join(REQUIRED)} and has {', '.join(present)}"
-        )
+        needed = f"{', '.join(REQUIRED)} and has {', '.join(present)}"
+        raise DataError(f"the dataset has no {missing!r}{hint}; it needs {needed}")
     given = {name: value for name, value in columns.items() if value is not None}
-    obs = {key: _column("observations", key, value) for key, value in _items(given["observations"])}
+    obs = _parts("observations", given["observations"])
     rows = len(next(iter(obs.values())))
     if rows == 0:
         raise DataError("dataset['observations'] has no rows: there is nothing to load")
-    for key, column in obs.items():
-        _check_length(_label("observations", key), column, rows)
     next_obs = None
     if "next_observations" in given:
-        after = {key: _column("next_observations", key, v) for key, v in _items(given["next_observations"])}
+        after = _parts("next_observations", given["next_observations"])
         if {k: v.shape for k, v in after.items()} != {k: v.shape for k, v in obs.items()}:
             raise DataError("dataset['next_observations'] must have the keys and shapes of dataset['observations']")
         next_obs = {key: cast_like(_key("next_obs", key), value, obs[key]) for key, value in after.items()}
-    rewards = one_per_row("dataset['rewards']", _column("rewards", "", given["rewards"], rows), "row")
+    rewards = one_per_row("dataset['rewards']", _column("dataset['rewards']", given["rewards"], rows), "row")
     if rewards.dtype.kind not in "biuf":
         raise DataError(f"dataset['rewards'] must be numbers, got dtype {rewards.dtype}")
     episode = None
     if "episode_ids" in given:
-        episode = _column("episode_ids", "", given["episode_ids"], rows)
+        episode = _column("dataset['episode_ids']", given["episode_ids"], rows)
         if episode.dtype.kind not in "iu" or episode.ndim != 1:
-            raise DataError(
-                f"dataset['episode_ids'] must be one integer per row, got {episode.dtype} of shape {episode.shape}"
-            )
+            raise DataError(f"dataset['episode_ids'] must be one integer per row, got {episode.dtype} {episode.shape}")
     terminated = _flags(given, "terminals", rows)
     return Columns(
         obs=obs,
-        action=_column("actions", "", given["actions"], rows),
+        action=_column("dataset['actions']", given["actions"], rows),
         reward=rewards.astype(np.float32, copy=False),
         terminated=terminated,
         truncated=_time_limits(given, terminated, rows),
@@ -468,8 +442,7 @@ def _time_limits(given: Mapping[str, Any], terminated: Bools, rows: int) -> Bool
         done = _flags(given, name, rows)
         if (terminated & ~done).any() or (truncated is not None and ((terminated | truncated) != done).any()):
             raise DataError(
-                f"dataset['{name}'] contradicts 'terminals' and 'timeouts': leave it out; an episode ends where "
-                "the task is over ('terminals') or a time limit cuts it off ('timeouts')"
+                f"dataset['{name}'] contradicts 'terminals' and 'timeouts': leave it out, these two suffice"
             )
         truncated = done & ~terminated if truncated is None else truncated
     return truncated
@@ -477,7 +450,7 @@ def _time_limits(given: Mapping[str, Any], terminated: Bools, rows: int) -> Bool
 
 def _extras(given: Mapping[str, Any], rows: int) -> dict[str, Array]:
     found: dict[str, Any] = {}
-    for name in [name for name in given if name not in {*REQUIRED, *OPTIONAL, *TIMEOUTS, *DONES}]:
+    for name in (name for name in given if name not in {*REQUIRED, *OPTIONAL, *TIMEOUTS, *DONES}):
         near = difflib.get_close_matches(str(name), set(OPTIONAL) - given.keys(), n=1, cutoff=0.85)
         if near or name in ("next_obs", "next_states"):
             near = near or ["next_observations"]
@@ -488,37 +461,32 @@ def _extras(given: Mapping[str, Any], rows: int) -> dict[str, Array]:
     return {name: single_precision(column) for name, column in whole.items()}
 
 
-def _items(obs: Any) -> list[tuple[str, Any]]:
+def _parts(name: str, obs: Any) -> Leaves:
+    """Checked observations, the parts of which all have as many rows."""
     if isinstance(obs, Mapping) and not obs:
         raise DataError("dataset['observations'] is a dict without arrays")
-    return sorted(obs.items()) if isinstance(obs, Mapping) else [("", obs)]
+    found: Leaves = {}
+    rows = None
+    for key, values in sorted(obs.items()) if isinstance(obs, Mapping) else [("", obs)]:
+        found[key] = _column(f"dataset['{name}']" + (f"['{key}']" if key else ""), values, rows)
+        rows = len(found[key])
+    return found
 
 
-def _column(name: str, key: str, values: Any, rows: int | None = None) -> Array:
+def _column(name: str, values: Any, rows: int | None) -> Array:
     """A column of finite numbers, with this many rows if that is known."""
-    column, name = np.asarray(values), _label(name, key)
+    column = np.asarray(values)
     if column.ndim == 0 or column.dtype == object:
         raise DataError(f"{name} must be an array with one row per step")
-    if rows is not None:
-        _check_length(name, column, rows)
+    if rows is not None and len(column) != rows:
+        raise DataError(f"{name} has {len(column)} rows but dataset['observations'] has {rows}: one per step is needed")
     column = single_precision(column)
     check_finite(name, column)
     return column
 
 
-def _label(name: str, key: str) -> str:
-    return f"dataset['{name}']['{key}']" if key else f"dataset['{name}']"
-
-
-def _check_length(name: str, column: Array, rows: int) -> None:
-    if len(column) != rows:
-        raise DataError(
-            f"{name} has {len(column)} rows but dataset['observations'] has {rows}: every column needs one row per step"
-        )
-
-
 def _flags(given: Mapping[str, Any], name: str, rows: int) -> Bools:
-    return flags(f"dataset['{name}']", _column(name, "", given[name], rows), "row")
+    return flags(f"dataset['{name}']", _column(f"dataset['{name}']", given[name], rows), "row")
 
 
 def flags(name: str, values: Any, whose: str, hint: str = "") -> Bools:
@@ -544,27 +512,33 @@ def one_per_row(name: str, column: Array, whose: str) -> Array:
 
 def cast_like(name: str, column: Array, held: Array) -> Array:
     """A column in the dtype of the one that is held; refused if it has another shape or does not fit."""
-    same_shape = column.shape[1:] == held.shape[1:]
-    if same_shape and column.dtype is held.dtype:
-        return column
-    if not same_shape:
+    if column.shape[1:] != held.shape[1:]:
         raise DataError(f"{name} has shape {column.shape[1:]} per step, but the buffer holds {held.shape[1:]}")
+    if column.dtype is held.dtype:
+        return column
     if not np.can_cast(column.dtype, held.dtype, "same_kind"):
         raise DataError(f"{name} has dtype {column.dtype}, which does not fit the {held.dtype} that came first")
     cast = column.astype(held.dtype, copy=False)
     if not (np.can_cast(column.dtype, held.dtype, "safe") or np.array_equal(cast, column)):
-        raise DataError(
-            f"{name} has values of dtype {column.dtype} that do not fit the {held.dtype} that came first: convert the "
-            f"data that comes first to {column.dtype}"
-        )
+        problem = f"{name} has values of dtype {column.dtype} that do not fit the {held.dtype} that came first"
+        raise DataError(f"{problem}: convert the data that comes first to {column.dtype}")
     return cast
 
 
 # ---- where episodes end ----------------------------------------------------------------------------------------------
 def differs(a: Leaves, b: Leaves, tolerance: float = DISCONTINUITY) -> Bools:
     """Per row, whether two observations differ: floats by Euclidean distance, anything else at all."""
-    apart = [_leaf_differs(a[key], b[key], tolerance) for key in a]
-    return apart[0] if len(apart) == 1 else np.asarray(np.logical_or.reduce(apart))
+    apart = np.zeros(len(next(iter(a.values()))), bool)
+    for key in a:
+        left, right = a[key].reshape(len(apart), -1), b[key].reshape(len(apart), -1)
+        unequal = left != right
+        if left.dtype.kind != "f":
+            apart |= unequal.any(1)
+        elif np.count_nonzero(unequal):  # equality is the usual case, and quicker than distances
+            with np.errstate(over="ignore"):
+                gap = left - right
+                apart |= np.einsum("ij,ij->i", gap, gap) > tolerance**2
+    return apart
 
 
 def episode_ends(data: Columns, boundaries: Boundaries = "resets") -> Bools:
@@ -584,12 +558,12 @@ def episode_ends(data: Columns, boundaries: Boundaries = "resets") -> Bools:
 def discontinuities(data: Columns) -> Bools:
     """Per row, whether the next row does not start where this one led to; never, where that is unknown."""
     found = np.zeros(len(data), bool)
-    if data.next_obs is not None:
-        for start in range(0, len(data) - 1, _CHUNK):
-            stop = min(start + _CHUNK, len(data) - 1)
-            led_to = {key: column[start:stop] for key, column in data.next_obs.items()}
-            begins = {key: column[start + 1 : stop + 1] for key, column in data.obs.items()}
-            found[start:stop] = differs(led_to, begins)
+    after = data.next_obs or {}
+    for start in range(0, len(data) - 1, _CHUNK) if after else ():
+        stop = min(start + _CHUNK, len(data) - 1)
+        led_to = {key: column[start:stop] for key, column in after.items()}
+        begins = {key: column[start + 1 : stop + 1] for key, column in data.obs.items()}
+        found[start:stop] = differs(led_to, begins)
     return found
 
 
@@ -603,40 +577,27 @@ def _continues(data: Columns, known_ends: Bools) -> Bools:
     """
     terminal = np.flatnonzero(data.terminated[:-1])
     verdict = np.zeros(len(data), bool)
-    if len(terminal) == 0:
-        return verdict
     if data.next_obs is not None and data.truncated is not None:
         verdict[terminal] = ~known_ends[terminal]
         return verdict
     known = np.flatnonzero(known_ends[:-1])
     ordinary = np.flatnonzero(~known_ends[:-1] & ~data.terminated[:-1])
     floats = [column for column in data.obs.values() if column.dtype.kind == "f"]
-    if len(known) == 0 or len(ordinary) == 0 or len(floats) < len(data.obs):
+    if 0 in (len(terminal), len(known), len(ordinary)) or len(floats) < len(data.obs):
         return verdict
-    usual = [_step(column, ordinary).max(0) for column in floats]
 
-    def looks_ordinary(rows: NDArray[np.intp]) -> Bools:
-        calm = [(_step(column, rows) <= limit).all(1) for column, limit in zip(floats, usual, strict=True)]
+    def step(column: Array, rows: Ints) -> Array:
+        return np.asarray(np.abs(column[rows + 1] - column[rows]).reshape(len(rows), -1))
+
+    usual = [step(column, ordinary).max(0) for column in floats]
+
+    def looks_ordinary(rows: Ints) -> Bools:
+        calm = [(step(column, rows) <= limit).all(1) for column, limit in zip(floats, usual, strict=True)]
         return np.asarray(np.logical_and.reduce(calm))
 
     if looks_ordinary(known).mean() < 0.1:
         verdict[terminal] = looks_ordinary(terminal)
     return verdict
-
-
-def _step(column: Array, rows: NDArray[np.intp]) -> Array:
-    return np.asarray(np.abs(column[rows + 1] - column[rows]).reshape(len(rows), -1))
-
-
-def _leaf_differs(a: Array, b: Array, tolerance: float) -> Bools:
-    a, b = a.reshape(len(a), -1), b.reshape(len(b), -1)
-    if a.dtype.kind != "f":
-        return np.asarray((a != b).any(1))
-    if np.count_nonzero(a != b) == 0:  # the usual case, and quicker than distances
-        return np.zeros(len(a), bool)
-    with np.errstate(over="ignore"):
-        gap = a - b
-        return np.asarray(np.einsum("ij,ij->i", gap, gap) > tolerance**2)
 
 
 # ---- what they return ------------------------------------------------------------------------------------------------
@@ -645,15 +606,10 @@ def return_to_go(
 ) -> NDArray[np.float64]:
     """Discounted sum of rewards from each step to the end of its episode.
 
-    `stop[i]` says that nothing after row i counts for it: the task ended there, or the episode was cut off. A cut-off
-    episode is not bootstrapped: its return is what was seen.
-
-    `failure_reward` is for tasks with sparse rewards, where an episode that was cut off would look better than it is
-    because it was short: an episode in which *every* reward has that value is taken to fail forever, so its return is
+    `stop[i]` says that nothing after row i counts for it: the task ended there, or the episode was cut off; its return
+    is then what was seen. `failure_reward` is for sparse rewards, where a short episode that was cut off would look
+    better than it is: one in which *every* reward has that value is taken to fail forever, with a return of
     failure_reward / (1 - gamma) (the rule of Cal-QL's authors).
-
-    The recursion G[i] = r[i] + gamma * G[i + 1] is composed with itself over distances 1, 2, 4, ..., so a million rows
-    cost about ten passes instead of a loop.
 
     >>> return_to_go(np.array([1.0, 1.0, 1.0, 5.0]), np.array([False, False, True, True]), gamma=0.5)
     array([1.75, 1.5 , 1.  , 5.  ])
@@ -661,7 +617,7 @@ def return_to_go(
     total = np.asarray(reward, np.float64).copy()
     factor = np.where(stop, 0.0, gamma)
     factor[-1:] = 0.0
-    distance = 1
+    distance = 1  # G[i] = r[i] + gamma * G[i + 1], composed with itself over distances 1, 2, 4, ...
     while distance < len(total) and factor.any():
         total[:-distance] += factor[:-distance] * total[distance:]
         factor[:-distance] *= factor[distance:]

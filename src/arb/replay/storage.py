@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError
-from arb.replay.dataset import Array, Bools, Ints, Leaves, Obs, cast_like, unwrapped
+from arb.replay.dataset import Array, Ints, Leaves, Obs, cast_like, unwrapped
 from arb.replay.samplers import State
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Some = Ints | slice
 """Rows, by their numbers or as a stretch."""
 
-_CHUNK = 1 << 16
 _PLAIN = {"reward": np.float32, "terminated": np.bool_, "return_to_go": np.float32}
 
 
@@ -42,23 +41,6 @@ class Batch(NamedTuple):
 
     def reshape(self, shape: tuple[int, ...]) -> "Batch":
         return Batch(*(_reshaped(column, shape) for column in self))
-
-
-class TracedBatch(NamedTuple):
-    """A `Batch` that also says where each transition comes from: `ReplayBuffer.sample(n, trace=True)`."""
-
-    obs: Obs
-    action: Array
-    reward: NDArray[np.float32]
-    next_obs: Obs
-    mask: NDArray[np.float32]
-    return_to_go: NDArray[np.float32]
-    row: Ints
-    """The row in the buffer."""
-    online: Bools
-    """Whether it was added online."""
-    probability: NDArray[np.float64]
-    """The probability of this row in one draw."""
 
 
 def _reshaped(column: Any, shape: tuple[int, ...]) -> Any:
@@ -98,7 +80,7 @@ class Storage:
         A value that a column cannot hold is refused, not wrapped around or rounded.
         """
         if not self.columns:
-            held = {**_named(obs), "action": action}
+            held = {**named(obs), "action": action}
         elif obs.keys() == self._final.keys():
             held = self.columns
         else:
@@ -112,29 +94,16 @@ class Storage:
             self._final = {key: np.zeros((0, *column.shape[1:]), column.dtype) for key, column in obs.items()}
         return before, action, after
 
-    def write(self, first: int, n: int, obs: Leaves, columns: dict[str, Any]) -> None:
+    def write(self, first: int, n: int, columns: dict[str, Any]) -> None:
         """Fill n rows from `first` on, round the end of the ring; a column may be one value for all."""
-        fits = first + n <= self.capacity
-        split = n if fits else self.capacity - first
-        for name, values in {**_named(obs), **columns}.items():
+        split = self.capacity - first
+        for name, values in columns.items():
             held = self.columns[name]
-            if fits:
+            if n <= split:
                 held[first : first + n] = values
             else:
                 both = np.broadcast_to(values, (n, *held.shape[1:]))
                 held[first:], held[: n - split] = both[:split], both[split:]
-
-    def load(self, first: int, obs: Leaves, columns: Leaves, kept: Bools | None) -> None:
-        """Fill the rows from `first` on with the rows that are kept, a part at a time to spare memory."""
-        for name, column in {**_named(obs), **columns}.items():
-            if kept is None:
-                self.write(first, len(column), {}, {name: column})
-                continue
-            place = first
-            for start in range(0, len(column), _CHUNK):
-                block = column[start : start + _CHUNK][kept[start : start + _CHUNK]]
-                self.write(place, len(block), {}, {name: block})
-                place = (place + len(block)) % self.capacity
 
     def write_final(self, episodes: Ints | list[int], obs: Leaves) -> None:
         """Keep the observation that follows the newest step of each of these episodes."""
@@ -194,7 +163,7 @@ class Storage:
         """Raise a `DataError` if a saved state has columns of other names, shapes or types than there are here."""
         saved = {name: (column.shape[1:], column.dtype) for name, column in _group(state, "column.").items()}
         here = {name: (column.shape[1:], column.dtype) for name, column in self.columns.items()} or saved
-        for name in sorted(saved.keys() | here.keys()) if saved else ():
+        for name in saved.keys() | here.keys() if saved else ():
             if saved.get(name) != here.get(name):
                 raise DataError(
                     f"{name} of the saved buffer has shape and type {saved.get(name)}, not {here.get(name)}"
@@ -219,5 +188,6 @@ def _obs_key(key: str) -> str:
     return f"obs.{key}" if key else "obs"
 
 
-def _named(obs: Leaves) -> dict[str, Array]:
+def named(obs: Leaves) -> dict[str, Array]:
+    """The parts of an observation by the names of their columns."""
     return {_obs_key(key): column for key, column in obs.items()}
