@@ -159,12 +159,10 @@ def test_every_contact_of_an_ant_on_floor_and_wall_has_margin_one_centimetre() -
     assert against_wall
 
 
-@pytest.mark.parametrize(
-    "build", [lambda: antmaze.build_model(MAZES["umaze"]), lambda: locomotion.build_model("hopper")]
-)
-def test_every_environment_has_a_model_of_its_own(build):
-    one, other = build(), build()
+@pytest.mark.parametrize("make", [lambda: antmaze.AntMaze("umaze"), lambda: locomotion.Locomotion("hopper")])
+def test_every_environment_has_a_model_of_its_own(make):
+    one, other = make().model, make().model
     before = other.body_mass.copy()
     one.body_mass[:] = 7.0
     np.testing.assert_array_equal(other.body_mass, before)
-    np.testing.assert_array_equal(build().body_mass, before)
+    np.testing.assert_array_equal(make().model.body_mass, before)

@@ -43,7 +43,11 @@ def make(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     task = _TASK.fullmatch(name)
     env_id = f"arb/{task[1]}-v2" if task else name
     try:
-        _check_version(env_id)
+        module, colon, bare = env_id.rpartition(":")
+        if colon:
+            importlib.import_module(module)
+        if bare not in gymnasium.registry and not re.search(r"-v\d+$", bare):  # Gymnasium would guess one, and warn
+            raise gymnasium.error.Error("it has no version: an environment is called NAME-v0, NAME-v1, ...")
         env = gymnasium.make(env_id, **arguments)
     except gymnasium.error.Error as problem:
         raise DataError(f"environment {name!r}: {problem}") from None
@@ -52,16 +56,3 @@ def make(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     if env.spec is None or env.spec.max_episode_steps is None:
         env = gymnasium.wrappers.TimeLimit(env, LIMIT)
     return env
-
-
-def _check_version(name: str) -> None:
-    """Gymnasium would take the newest version, warn, and then not find the environment under the name it was given."""
-    module, colon, bare = name.rpartition(":")
-    if colon:
-        importlib.import_module(module)
-    if bare in gymnasium.registry or re.search(r"-v\d+$", bare):
-        return
-    versions = [known for known in gymnasium.registry if re.fullmatch(rf"{re.escape(bare)}-v\d+", known)]
-    newest = max(versions, key=lambda known: int(known.rpartition("-v")[2]), default="")
-    hint = f"did you mean {module}{colon}{newest}?" if newest else "an environment is called NAME-v0, NAME-v1, ..."
-    raise gymnasium.error.Error(f"it has no version: {hint}")

@@ -5,7 +5,6 @@ datasets of the suite: the ant observes itself and the direction of the goal in 
 learns for one direction therefore holds for all of them, and the policy walks from waypoint to waypoint of a maze.
 """
 
-import copy
 import math
 from dataclasses import dataclass
 from functools import cache
@@ -80,13 +79,9 @@ MAZES = {name: Maze(name, rows, horizon) for name, (rows, horizon) in _ROWS.item
 
 
 # ---- AntMaze ---------------------------------------------------------------------------------------------------------
+@cache
 def build_model(maze: Maze) -> Any:
     """D4RL's ant in a maze, from Gymnasium's ant: timestep, contact softness, motors, walls, and the old physics."""
-    return copy.copy(_compiled(maze))
-
-
-@cache
-def _compiled(maze: Maze) -> Any:
     spec = load_spec("ant.xml")
     spec.option.timestep = 0.02
     for motor in spec.actuators:

@@ -1,6 +1,5 @@
 """D4RL's hopper, walker2d and halfcheetah: the -v2 tasks of Gym, with the physics their data was recorded with."""
 
-import copy
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -68,14 +67,12 @@ ROBOTS = {
 # fmt: on
 
 
-def build_model(robot: str) -> Any:
-    """The compiled MuJoCo model of one of `ROBOTS`; every caller gets one of its own."""
-    return copy.copy(_compiled(robot))
-
-
 @cache
-def _compiled(robot: str) -> Any:
-    """Compiled once: every evaluation makes its environments anew, and compiling is nearly all it costs."""
+def build_model(robot: str) -> Any:
+    """The compiled MuJoCo model of one of `ROBOTS`.
+
+    Compiled once: every evaluation makes its environments anew, and compiling is nearly all it costs.
+    """
     spec = load_spec(ROBOTS[robot].file)
     if robot == "hopper":  # the only one of the three with contact margins
         drop_margin(spec, "world")

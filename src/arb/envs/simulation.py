@@ -9,6 +9,7 @@ D4RL's data was recorded with MuJoCo 1.50 and 2.0. Two rules have changed since,
 With both undone, recorded transitions are reproduced to the rounding of float32 (`tests/envs`).
 """
 
+import copy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +18,6 @@ import mujoco
 import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
-
-from arb.errors import DataError
 
 Floats = NDArray[np.float64]
 
@@ -78,9 +77,8 @@ def restore_capsule_inertia(spec: Any) -> None:
         body.explicitinertial = True
         body.mass, body.ipos = scale * part.mass, part.centre
         six = scale * part.matrix[[0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]]  # xx, yy, zz, xy, xz, yz
-        body.fullinertia = (
-            np.rint(six * 2.0**40) / 2.0**40
-        )  # the last digit of a matrix product depends on the processor
+        # Rounded: the last digit of a matrix product depends on the processor.
+        body.fullinertia = np.rint(six * 2.0**40) / 2.0**40
     spec.compiler.inertiafromgeom = mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_AUTO
 
 
@@ -117,14 +115,13 @@ class Simulation(gymnasium.Env[Floats, NDArray[np.float32]]):
         self, model: Any, frame_skip: int, *, action_scale: float = 1.0, camera: dict[str, Any],
         render_mode: str | None = None, width: int = 480, height: int = 480,
     ) -> None:  # fmt: skip
-        self.model, self.data = model, mujoco.MjData(model)
+        self.model = copy.copy(model)  # its own: a goal is moved in it
+        self.data = mujoco.MjData(self.model)
         self.frame_skip = frame_skip
         self.dt = frame_skip * model.opt.timestep
         self.action_scale = action_scale
         self.action_space = Box(-1.0, 1.0, (model.nu,), np.float32)
         self.observation_space = Box(-np.inf, np.inf, self.observe().shape, np.float64)
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise DataError(f"render_mode {render_mode!r} is not one of {', '.join(self.metadata['render_modes'])}")
         self.render_mode = render_mode
         self.metadata = {**self.metadata, "render_fps": round(1 / self.dt)}
         self._camera, self._size = camera, (width, height)

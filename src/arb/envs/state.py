@@ -7,9 +7,9 @@ state, the steps counted by a time limit, and the state of every random generato
 from typing import Any
 
 import gymnasium
+import mujoco
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from numpy.typing import NDArray
 
 from arb.errors import DataError
 
@@ -33,7 +33,9 @@ def save_state(env: gymnasium.Env[Any, Any]) -> State:
     if env.action_space._np_random is not None:
         state["action_random"] = dict(env.action_space.np_random.bit_generator.state)
     if hasattr(inner, "model") and hasattr(getattr(inner, "data", None), "qpos"):
-        state["mujoco"] = _integration_state(inner).tolist()
+        numbers = np.empty(mujoco.mj_stateSize(inner.model, mujoco.mjtState.mjSTATE_INTEGRATION))
+        mujoco.mj_getState(inner.model, inner.data, numbers, mujoco.mjtState.mjSTATE_INTEGRATION)
+        state["mujoco"] = numbers.tolist()
     elif not hasattr(inner, "state_extra"):
         state["attributes"] = _plain_attributes(inner)
     if hasattr(inner, "state_extra"):
@@ -46,7 +48,12 @@ def restore_state(env: gymnasium.Env[Any, Any], state: State) -> None:
     env.reset()  # wrappers refuse to step before a first reset; everything it draws is overwritten below
     inner: Any = env.unwrapped
     if "mujoco" in state:
-        _set_integration_state(inner, np.asarray(state["mujoco"], np.float64))
+        numbers = np.asarray(state["mujoco"], np.float64)
+        mujoco.mj_setState(inner.model, inner.data, numbers, mujoco.mjtState.mjSTATE_INTEGRATION)
+        # Positions of bodies and contacts follow from the state; the solver's memory, part of it, must not be touched.
+        warmstart = inner.data.qacc_warmstart.copy()
+        mujoco.mj_forward(inner.model, inner.data)
+        inner.data.qacc_warmstart[:] = warmstart
     for name, value in state.get("attributes", {}).items():
         setattr(inner, name, _decode(value))
     if "extra" in state:
@@ -54,32 +61,8 @@ def restore_state(env: gymnasium.Env[Any, Any], state: State) -> None:
     inner.np_random.bit_generator.state = state["random"]
     if "action_random" in state:
         env.action_space.np_random.bit_generator.state = state["action_random"]
-    counting, elapsed = _counting(env), state["elapsed"]
-    if len(counting) != len(elapsed):
-        raise DataError(f"saved state knows {len(elapsed)} time limits, this environment has {len(counting)}")
-    for wrapper, steps in zip(counting, elapsed, strict=True):
+    for wrapper, steps in zip(_counting(env), state["elapsed"], strict=True):
         wrapper._elapsed_steps = steps
-
-
-def _integration_state(inner: Any) -> NDArray[np.float64]:
-    import mujoco
-
-    state = np.empty(mujoco.mj_stateSize(inner.model, mujoco.mjtState.mjSTATE_INTEGRATION))
-    mujoco.mj_getState(inner.model, inner.data, state, mujoco.mjtState.mjSTATE_INTEGRATION)
-    return state
-
-
-def _set_integration_state(inner: Any, state: NDArray[np.float64]) -> None:
-    import mujoco
-
-    expected = mujoco.mj_stateSize(inner.model, mujoco.mjtState.mjSTATE_INTEGRATION)
-    if state.size != expected:
-        raise DataError(f"saved state has {state.size} numbers, this environment {expected}: made from another model?")
-    mujoco.mj_setState(inner.model, inner.data, state, mujoco.mjtState.mjSTATE_INTEGRATION)
-    # Positions of bodies and contacts follow from the state; the solver's memory, part of it, must not be touched.
-    warmstart = inner.data.qacc_warmstart.copy()
-    mujoco.mj_forward(inner.model, inner.data)
-    inner.data.qacc_warmstart[:] = warmstart
 
 
 def _plain_attributes(inner: Any) -> dict[str, Any]:
