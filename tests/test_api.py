@@ -8,8 +8,8 @@ import pytest
 
 import arb
 from arb.cli import parser_of
+from arb.lab.grid import comparison
 from arb.lab.strategies import COMPARED
-from arb.lab.sweep import comparison
 from tests.lab.tiny import NETWORKS, SMALL
 
 SETTINGS = SMALL | NETWORKS["iql"] | {"schedule.pretrain": 1, "schedule.updates": 1, "schedule.online": 20}

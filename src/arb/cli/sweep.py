@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from arb.cli.run import add_subject, setting
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
-    from arb.lab.sweep import Cell
+    from arb.lab.grid import Cell
 
 SWEEP = """
 examples:
@@ -58,7 +58,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 
 
 def sweep(options: argparse.Namespace) -> int:
-    from arb.lab.sweep import grid, seed_range, split_list
+    from arb.lab.grid import grid, seed_range, split_list
 
     tasks, agents, strategies = map(split_list, (options.task, options.agent, options.strategy))
     axes = {name: split_list(values) for name, values in map(setting, options.settings)}
@@ -82,7 +82,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def compare(options: argparse.Namespace) -> int:
-    from arb.lab.sweep import comparison, grid, seed_range, split_list
+    from arb.lab.grid import comparison, grid, seed_range, split_list
 
     lists = ([options.task], [options.agent], split_list(options.strategy), seed_range(options.seed))
     given = dict(map(setting, options.settings))

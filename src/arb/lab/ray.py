@@ -33,6 +33,7 @@ from arb.errors import DataError
 from arb.lab import sweep
 from arb.lab.config import Config, from_flat
 from arb.lab.folder import SHARED, RunFolder
+from arb.lab.grid import Cell
 from arb.lab.machine import cores, stoppable
 from arb.lab.sweep import Claim, Message, Messages, Say, Stop, View, Worker
 from arb.suite.datasets import locate
@@ -170,7 +171,7 @@ class _Driver:
 
     def __init__(self, ray: Any, request: Mapping[str, Any], say: Say):
         self._ray, self._request, self._say, self._out = ray, request, say, Path(request["out"])
-        self._cells = [sweep.Cell(folder, from_flat(config)) for folder, config in request["cells"]]
+        self._cells = [Cell(folder, from_flat(config)) for folder, config in request["cells"]]
         self._task = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(run_slice)
         self._claims: dict[Any, Claim] = {}
         self._inputs: dict[tuple[str, ...], tuple[str, list[Any]]] = {}

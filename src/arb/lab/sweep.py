@@ -1,4 +1,4 @@
-"""Many runs: a grid of configurations with a folder each, and identical workers that take the next folder.
+"""Many runs: identical workers that take the next folder of a grid.
 
 A folder with its lock is the scheduler. A worker takes the next folder that is neither DONE, nor FAILED, nor locked;
 runs that share a pre-training wait for the one that does it, which holds a lock of its own meanwhile. So a worker that
@@ -9,7 +9,6 @@ line. XLA looks once how many cores there are and never splits a sum on a single
 a sweep, on Ray, and alone on one core.
 """
 
-import hashlib
 import itertools
 import json
 import os
@@ -24,187 +23,24 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from arb.data.formats import without_suffix
 from arb.data.tasks import task_of
 from arb.errors import DataError, Interrupted
-from arb.files import check_folder, locked, read_json, write_text
-from arb.lab.agents import DEFAULT_AGENT, settings_class
-from arb.lab.config import OPTIONS, Config, configure, flat, from_flat, pretraining_keys
+from arb.files import check_folder, digest, locked, read_json, write_text
+from arb.lab.config import Config, flat, from_flat, pretraining_keys
 from arb.lab.folder import PLAN, SHARED, RunFolder
+from arb.lab.grid import Cell
 from arb.lab.machine import cores, stoppable
-from arb.lab.strategies import DEFAULT, STRATEGIES, strategy_row
 from arb.progress import PHASES, Screen, count, described, screen
 from arb.suite.datasets import locate
 
-LONGEST_NAME = 120
-"""Characters of a folder's name; a longer one ends in a hash instead."""
 WAIT_SECONDS, SAVE_SECONDS = 0.5, 120.0
 """Between two looks for a folder that can be taken; between two checkpoints."""
 Message = dict[str, Any]
 Say = Callable[[Message], None]
 Stop = Callable[[], bool]
-
-
-# ---- the grid --------------------------------------------------------------------------------------------------------
-class Cell(NamedTuple):
-    """One run of a grid, and its folder below that of the sweep."""
-
-    folder: str
-    config: Config
-    full: str = ""
-    """The folder's name with all settings that were given, for a sweep that has given `folder` to another run."""
-
-
-def grid(
-    tasks: Iterable[str],
-    agents: Iterable[str] = (DEFAULT_AGENT,),
-    strategies: Iterable[str] = (DEFAULT,),
-    seeds: Iterable[int] = (0,),
-    axes: Mapping[str, Sequence[Any]] | None = None,
-    *,
-    env: str = "",
-    preset: str = "demo",
-    overrides: Mapping[str, Any] | None = None,
-) -> list[Cell]:
-    """All combinations, in order; a setting of an agent or a strategy is for those that have it.
-
-    Folders are named after the settings that differ between cells.
-
-    >>> [cell.folder for cell in grid(["hopper-medium-v2"], strategies=["naive", "arb"],
-    ...                               axes={"replay.temperature": [0.5, 2], "schedule.online": [500]})]
-    ... # doctest: +NORMALIZE_WHITESPACE
-    ['hopper-medium-v2/iql/naive/seed-0',
-     'hopper-medium-v2/iql/arb-replay.temperature=0.5/seed-0',
-     'hopper-medium-v2/iql/arb-replay.temperature=2.0/seed-0']
-
-    Args:
-        tasks: tasks, files or other sources of offline data.
-        agents: algorithms.
-        strategies: replay strategies.
-        seeds: seeds.
-        axes: values to try by setting, e.g. `{"replay.temperature": [0.5, 2]}`.
-        env: Gymnasium id, for data that does not name its own.
-        preset: how much training.
-        overrides: one value by setting, for all cells; never part of a name.
-    """
-    axes, overrides, seeds = dict(sorted((axes or {}).items())), dict(overrides or {}), list(seeds)
-    pairs = list(itertools.product(agents, strategies))
-    _check_axes(axes, pairs)
-    nobodys = {key for key in overrides if not any(_reads(*pair, key) for pair in pairs)}  # `configure` says why
-    made: list[tuple[Config, list[str]]] = []
-    for task, (agent, strategy) in itertools.product(tasks, pairs):
-        read = {key: values for key, values in axes.items() if _reads(agent, strategy, key)}
-        own = {key: value for key, value in overrides.items() if key in nobodys or _reads(agent, strategy, key)}
-        for values, seed in itertools.product(list(itertools.product(*read.values())), seeds):
-            given = {**own, **dict(zip(read, values, strict=True))}
-            config = configure(
-                task=task, env=env, agent=agent, strategy=strategy, seed=seed, preset=preset, overrides=given
-            )
-            made.append((config, list(read)))
-    values_of: dict[str, set[str]] = {}
-    for config, keys in made:
-        for key in keys:
-            values_of.setdefault(key, set()).add(repr(flat(config)[key]))
-    cells: dict[str, Cell] = {}
-    for config, keys in made:
-        short = _folder(config, [key for key in keys if len(values_of[key]) > 1])
-        cell = Cell(short, config, _folder(config, keys))
-        if cells.setdefault(cell.folder, cell) != cell:
-            raise DataError(f"two different runs would be kept in {cell.folder}: give them different settings")
-    return list(cells.values())
-
-
-def _reads(agent: str, strategy: str, key: str) -> bool:
-    """Whether an agent and a strategy have a setting, and one that can be chosen."""
-    group, _, name = key.partition(".")
-    if group == "replay":
-        return name in strategy_row(strategy).reads
-    return group != "settings" or name in {f.name for f in fields(settings_class(agent))}
-
-
-def _check_axes(axes: Mapping[str, Sequence[Any]], pairs: Sequence[tuple[str, str]]) -> None:
-    configure(overrides={key: values for key, values in axes.items() if key in OPTIONS})  # refuses them
-    for key, values in axes.items():
-        if not any(_reads(agent, strategy, key) for agent, strategy in pairs):
-            readers = [name for name in STRATEGIES if _reads(pairs[0][0], name, key)]
-            if readers:
-                only = f"{key} is read only by {' and '.join(readers)}, which is not among the strategies"
-                raise DataError(f"{only}: add --strategy {readers[0]}")
-            configure(agent=pairs[0][0], strategy=pairs[0][1], overrides={key: values[0]})  # says what is wrong
-
-
-def _folder(config: Config, keys: Iterable[str]) -> str:
-    values, strategy = flat(config), folder_name(config.replay.strategy)
-    name = "-".join([strategy, *(f"{key}={_text(values[key])}" for key in keys)])
-    if len(name) > LONGEST_NAME:
-        name = f"{strategy}-{_hash(name)[:12]}"
-    return "/".join((folder_name(config.task), folder_name(config.agent), name, f"seed-{config.seed}"))
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return f"({','.join(map(_text, value))})"
-    return folder_name(value) if isinstance(value, str) else str(value)
-
-
-def folder_name(text: str) -> str:
-    """A text as the name of a folder; where that loses something, a hash tells it from its like."""
-    plain = text.replace(":", "-", 1)
-    if re.fullmatch(r"[\w.+=(),-]+", plain) and plain == without_suffix(plain) and plain[0] != ".":
-        return plain
-    stem = re.sub(r"[^\w.+=(),-]+", "-", without_suffix(text.rstrip("/").rpartition("/")[2]))
-    return f"{stem.strip('.-') or 'data'}-{_hash(text)[:8]}"
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def comparison(task: str, agent: str, preset: str) -> tuple[Path, str]:
-    """The folder of a comparison that names none, and the title of its report."""
-    folder = Path("compare") / f"{folder_name(task)}-{folder_name(agent)}-{preset}"
-    return folder, f"Replay strategies for {agent} on {task}"
-
-
-def split_list(text: str) -> list[str]:
-    """A list as it is written on the command line: commas separate, but not inside brackets or quotes.
-
-    >>> split_list("(-12,7),(-9,7)")
-    ['(-12,7)', '(-9,7)']
-    """
-    parts, depth, quote = [""], 0, ""
-    for letter in text:
-        if letter == "," and not depth and not quote:
-            parts.append("")
-            continue
-        parts[-1] += letter
-        if letter in "'\"" and quote in ("", letter):
-            quote = "" if quote else letter
-        elif not quote:
-            depth += (letter in "([") - (letter in ")]")
-    parts = [part.strip() for part in parts]
-    if depth or quote or not all(parts):
-        raise DataError(f"{text!r} is not a list: write A,B,C, a tuple in brackets, e.g. replay.clip='(-12,7),(-9,7)'")
-    return parts
-
-
-def seed_range(text: str) -> list[int]:
-    """Seeds as they are written on the command line.
-
-    >>> seed_range("0-2,7")
-    [0, 1, 2, 7]
-    """
-    seeds: list[int] = []
-    for part in split_list(text):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if not match or (match[2] and int(match[2]) < int(match[1])):
-            raise DataError(f"{part!r} is not a seed: write 3, or 0-3, or 0,2,5-7")
-        seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return list(dict.fromkeys(seeds))
 
 
 # ---- the folder of a sweep -------------------------------------------------------------------------------------------
@@ -292,7 +128,7 @@ def _check_possible(cells: Sequence[Cell]) -> None:
 
 def pretraining_of(config: Config) -> str:
     """A name for the pre-training of a run; runs with the same name share it."""
-    return _hash(_frozen(pretraining_keys(config)))[:24]
+    return digest(pretraining_keys(config), {})[:24]
 
 
 # ---- workers ---------------------------------------------------------------------------------------------------------
