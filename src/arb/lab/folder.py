@@ -292,7 +292,7 @@ class RunFolder:
         if found is None:
             raise DataError(f"{self.path} holds no finished evaluation of both phases")
         described = self.description()
-        returns = [described.data.get(name) for name in ("mean_return", "best_return")]
+        returns: list[Any] = [described.data.get(name) for name in ("mean_return", "best_return")]
         known = all(isinstance(value, int | float) for value in returns)
         mean, best = normalised(returns, described.reference).tolist() if known else (None, None)
         return found._replace(

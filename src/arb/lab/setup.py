@@ -261,7 +261,7 @@ class Setup:
     @property
     def dims(self) -> tuple[int, int]:
         """Sizes of an observation and of an action."""
-        return int(np.shape(self.dataset.observations)[1]), self.actions.size
+        return np.asarray(self.dataset.observations).shape[1], self.actions.size
 
     def strategy(self) -> tuple[Dataset, Sampler]:
         """The dataset as the strategy keeps it, and its sampler.

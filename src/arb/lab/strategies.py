@@ -91,7 +91,8 @@ def _settings_class(sampler: Any) -> type:
 
 def _meaning(kind: Any, argument: str) -> str:
     """What the docstrings of a class say of an argument of its constructor, under `Args:`."""
-    for base in kind.__mro__ if isinstance(kind, type) else (kind,):
+    bases: tuple[Any, ...] = kind.__mro__ if isinstance(kind, type) else (kind,)
+    for base in bases:
         text = f"{inspect.getdoc(base) or ''}\n{inspect.getdoc(base.__init__) or ''}"
         found = re.search(rf"^ +{argument}(?: \(.*?\))?: (.*(?:\n {{8,}}.*)*)$", text, re.MULTILINE)
         if found:

@@ -37,7 +37,7 @@ def record(env: Any, actor: Actor, rows: int, seed: Iterable[int], tell: Tell = 
     while recorded < rows:
         reset, act = np.random.SeedSequence([*seed, len(episodes)]).spawn(2)
         rng = np.random.default_rng(act)
-        steps = list(episode(env, lambda obs, rng=rng: actor(obs, rng), int(reset.generate_state(1)[0])))
+        steps = list(episode(env, lambda obs: actor(obs, rng), int(reset.generate_state(1)[0])))  # noqa: B023
         episodes.append(as_dataset(steps))
         recorded += len(steps)
         tell(min(recorded, rows))
@@ -74,7 +74,7 @@ def record_recipe(
         actor, story = policy(name)
         wanted = share * rows // sum(recipe.values())
         act = random_actor(env) if actor is None else _in_env(env, actor)
-        parts.append(record(env, act, wanted, (*seed, number), lambda done, before=planned: tell(before + done)))
+        parts.append(record(env, act, wanted, (*seed, number), lambda done: tell(planned + done)))  # noqa: B023
         stories.append(f"{len(parts[-1])} rows of {story}")
         planned += wanted
     return replace(Dataset.concatenate(parts), provenance={"made_by": "; then ".join(stories)})

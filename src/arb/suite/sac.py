@@ -168,7 +168,7 @@ class Session:
         ended = batch.mask == 0
         actions = np.asarray(self.actions.to_env(batch.action), np.float32)
         lengths = np.diff(np.flatnonzero(ends), prepend=-1)
-        return Dataset(batch.obs, actions, batch.reward, ended, lengths, batch.next_obs[ends])
+        return Dataset(batch.obs, actions, batch.reward, ended, lengths, np.asarray(batch.next_obs)[ends])
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ def collect(request: Request, out: Path, command: str = "") -> Dataset:
     else:
         with progress(request.quality, request.steps) as tell:
             dataset = record_recipe(env, request.quality, run.policy, request.steps, (request.seed,), tell)
-    box = env.action_space
+    box: Any = env.action_space
     provenance = {
         "env": request.env,
         "quality": request.quality,
