@@ -147,9 +147,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
             shapes["actions"] = (data.actions.shape[1:], space.shape)
         for name, (ours, theirs) in shapes.items():
             if ours != theirs:
-                raise DataError(
-                    f"dataset['{name}'] has shape {ours} per step, but the environment's {name} have {theirs}"
-                )
+                raise DataError(f"dataset['{name}'] has shape {ours} per step, but the environment's {theirs}")
         for column, ours in [*((given[key], held[key]) for key in held), (data.actions, self.actions)]:
             if not np.can_cast(column.dtype, ours.dtype, "same_kind"):
                 raise DataError(f"the dataset holds {column.dtype} where the environment has {ours.dtype}: convert it")
@@ -271,9 +269,7 @@ class RefreshCallback(BaseCallback):
     def _init_callback(self) -> None:
         buffer = self.model.replay_buffer
         if not isinstance(buffer, ReplayBuffer):
-            raise DataError(
-                f"RefreshCallback needs arb.adapters.sb3.ReplayBuffer in its model, not {type(buffer).__name__}"
-            )
+            raise DataError(f"RefreshCallback needs a model with arb's ReplayBuffer, not {type(buffer).__name__}")
         own = self._given is None and buffer.index.sampler.needs_scores
         self._score = actor_score(self.model, self.likelihood) if own else self._given
 

@@ -121,7 +121,7 @@ class StrategySampler(HostSampler):
 
     def close(self) -> None:
         """End all trajectories that are open: a new collector begins, which counts its trajectories from 0 again."""
-        for env in self.index.open_envs():
+        for env in list(self.index.open):
             self.index.close(env)
 
     def _adopted(self, held: int) -> ReplayIndex:

@@ -26,8 +26,7 @@ SMALLEST = float(np.finfo(np.float32).tiny)
 TOLERANCE = 1e-9
 """How far, relatively, the effective sample size at a solved temperature may be from the one asked for."""
 RANGE = 1e9
-"""Temperatures are sought from the largest absolute value divided by this to the largest multiplied by this: from
-where differences of float32 rounding change nothing to where all rows are equally likely, to the last digit."""
+"""Temperatures are sought from the largest absolute value divided by this to the largest multiplied by this."""
 HALVINGS = 60
 """Of that range: enough to reach the resolution of float64."""
 
@@ -77,14 +76,9 @@ def effective_rows(log_weight: Floats, rows: Ints) -> float:
 def temperature_for(log_onp: Floats, rows: Ints, target: float) -> float:
     """The temperature at which the effective sample size is `target` rows, or as close to it as it gets.
 
-    It grows with the temperature, from the number of rows that share the greatest value to the number of all rows, so
-    bisection in log λ finds the one solution. A target outside these limits gets the temperature at that end of the
-    range. If all values are zero, every temperature gives the same weights, and 1 is returned.
-
-    Args:
-        log_onp: mean `log_onpolicyness` of every trajectory, or that of every row; at most 0.
-        rows: how many rows each value stands for.
-        target: effective sample size in rows.
+    `log_onp` is at most 0, and each value stands for so many `rows`. The effective sample size grows with the
+    temperature, from the number of rows that share the greatest value to the number of all rows, so bisection in log λ
+    finds the one solution. If all values are zero, every temperature gives the same weights, and 1 is returned.
 
     >>> temperature = temperature_for(np.array([0.0, -3.0]), np.array([10, 90]), target=50.0)
     >>> round(effective_rows(np.array([0.0, -3.0]) / temperature, np.array([10, 90])), 6)
@@ -118,13 +112,8 @@ def online_bound(online_share: float, effective_share: float) -> float:
 class AliasTable:
     """Draw index i with probability masses[i] / sum(masses).
 
-    Between two refreshes the weights are constant and hundreds of thousands of samples are drawn from them, so a table
-    that costs O(n) to build and two look-ups per sample (Walker's alias method) beats a cumulative sum with binary
-    search, and a sum tree, whose updates of single rows nothing needs here.
-
-    >>> table = AliasTable(np.array([1.0, 0.0, 3.0]))
-    >>> table.probabilities()
-    array([0.25, 0.  , 0.75])
+    Between two refreshes the weights are constant and many samples are drawn from them, so a table that costs O(n) to
+    build and two look-ups per sample (Walker's alias method) beats a binary search and a sum tree.
     """
 
     def __init__(self, masses: NDArray[np.float64]):
@@ -175,12 +164,10 @@ def _alias_table(masses: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDAr
 class ARB(Sampler):
     """The Adaptive Replay Buffer of the paper: equations 3 and 4 as a sampling distribution.
 
-    Between two refreshes the weights stay as they are. Rows added since the last refresh get the largest weight of
-    any row in the buffer, an unfinished episode counts with the steps it has so far, and before the first refresh
-    sampling is uniform.
+    Rows added since the last refresh get the largest weight of any row in the buffer, an unfinished episode counts with
+    the steps it has so far, and before the first refresh sampling is uniform.
 
-    A row's probability is w(τ) / Σ|τ'|w(τ'), so a trajectory is drawn by |τ|·w(τ) and then a step of it uniformly: what
-    a sample costs does not depend on the number of rows.
+    A row's probability is w(τ) / Σ|τ'|w(τ'), so a trajectory is drawn by |τ|·w(τ) and then a step of it uniformly.
 
     >>> ARB(0.5)                             # the paper's method at λ = 0.5
     ARB(temperature=0.5)
@@ -257,7 +244,6 @@ class ARB(Sampler):
         self._sample_from(Members(members[alive], episode[some], left[some]), self._log_weight[some])
 
     def _order(self, rows: Ints) -> Ints:
-        """The insertion order that rows had when they were weighed."""
         return ring_order(rows.astype(np.int64), self._num_weighed, self.index.capacity)
 
     def _sample_from(self, members: Members, log_weight: NDArray[np.float64]) -> None:
@@ -274,16 +260,14 @@ class ARB(Sampler):
     def _forget(self) -> None:
         self._table = None
         self._members = Members(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
-        self._log_weight, self._start = np.zeros(0), np.zeros(0, np.int64)
-        self._mass, self._until = 0.0, 0
+        self._log_weight = np.zeros(0)
 
     # ---- samples -------------------------------------------------------------------------------------------------
     def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
         """Rows of this shape.
 
-        A row in the table may have been overwritten since. Such a sample is drawn again, which leaves all other
-        probabilities in proportion. It happens to at most every second one: as many rows are new as were
-        overwritten, and each new one has the largest weight.
+        One that has been overwritten since it was weighed is drawn again, which leaves all other probabilities in
+        proportion; at most every second one, as as many rows are new, each with the largest weight.
         """
         if self._table is None:
             return rng.integers(self.index.size, size=shape)
@@ -323,7 +307,6 @@ class ARB(Sampler):
         return weight
 
     def metrics(self) -> dict[str, float]:
-        """λ as solved, rows at the clip bounds, steps since the last refresh, the bound on the online share."""
         metrics = {
             "temperature": self._solved,
             "clipped_low": self._clipped[0],

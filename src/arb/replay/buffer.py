@@ -198,7 +198,7 @@ class ReplayBuffer:
         """Append one step of one environment.
 
         `terminated` says that the task ended, so the step is not bootstrapped; `truncated` that it was cut off, so
-        it is, from `next_obs`: give the observation before the reset. Both end the trajectory.
+        it is, from `next_obs`, which must be the observation before the reset. Both end the trajectory.
         """
         before, after = _one_row(obs), _one_row(next_obs)
         steps = check_steps(before, np.asarray(action)[None], [reward], after, [terminated], [truncated], [env])
@@ -223,8 +223,7 @@ class ReplayBuffer:
             obs: observations before the step.
             action: the actions taken.
             reward: the rewards.
-            next_obs: the observations the steps led to; at the end of an episode the final one, not the next
-                episode's first (Gymnasium's vector environments return it in their infos).
+            next_obs: the observations the steps led to, at the end of an episode the final one.
             terminated: whether the task ended.
             truncated: whether the episode was cut off.
             envs: the number of each row's environment; 0, 1, ... if not given.
@@ -240,12 +239,11 @@ class ReplayBuffer:
         if valid is not None:
             wanted = flags("valid", valid, "environment")
             if len(wanted) != len(steps.envs):
-                _check_rows({"valid": {"": wanted}}, len(steps.envs))
+                _check_rows({"valid": wanted}, len(steps.envs))
             steps = steps.only(np.flatnonzero(wanted).tolist())
         self._add(steps, suspicious=True)
 
     def _add(self, steps: Steps, suspicious: bool) -> None:
-        """Append checked steps; `suspicious` ones must not begin where the last episode of their environment ended."""
         with self.index.lock:
             if self._ended:
                 steps = self._without_resets(steps, suspicious)
@@ -299,7 +297,7 @@ class ReplayBuffer:
 
     def _end_discontinuous(self, obs: Leaves, envs: Sequence[int]) -> None:
         """End the episodes that the steps do not continue: each starts where its environment was not."""
-        opened = [(i, episode.id) for i, env in enumerate(envs) if (episode := self.index.open_episode(env))]
+        opened = [(i, episode.id) for i, env in enumerate(envs) if (episode := self.index.open.get(env))]
         if not opened:
             return
         final = self.storage.final([number for _, number in opened])
@@ -317,7 +315,6 @@ class ReplayBuffer:
             )
 
     def _end_episode(self, env: int) -> None:
-        """Close an environment's episode and write the returns its steps now have."""
         rows = self.index.close(env)
         reward, terminated = (self.storage.columns[name][rows] for name in ("reward", "terminated"))
         self.storage.columns["return_to_go"][rows] = return_to_go(
@@ -347,13 +344,10 @@ class ReplayBuffer:
         self.index.refresh(score_rows, chunk=chunk)
 
     def sample(self, shape: Shape, *, n_step: int = 1, rng: Rng = None) -> Batch:
-        """A batch of `n` transitions, or `(updates, n)` at once, drawn with replacement.
-
-        Between two refreshes the weights do not change, so drawing the batches of many updates in one call gives the
-        same distribution as drawing them one by one, and costs much less.
+        """A batch of transitions, drawn with replacement.
 
         Args:
-            shape: transitions to draw, `n` or `(updates, n)`.
+            shape: transitions to draw, `n`, or `(updates, n)`: the batches of many updates in one call cost much less.
             n_step: steps of the return, see `Batch.reward` and `Batch.mask`; at the end of an episode there are
                 fewer. The discount between them is this buffer's `gamma`.
             rng: draws from this generator instead of the buffer's own.
@@ -454,9 +448,8 @@ class ReplayBuffer:
 
     def _check_fits(self, header: dict[str, Any]) -> None:
         if header.get("format") != FORMAT:
-            raise DataError(
-                f"saved in format {header.get('format')}, and this version reads format {FORMAT}: start again"
-            )
+            problem = f"saved in format {header.get('format')}, and this version reads format {FORMAT}"
+            raise DataError(f"{problem}: start again")
         for name, ours in self._made().items():
             if header["made"][name] != ours:
                 raise DataError(f"saved with {name}={header['made'][name]}, and this buffer has {name}={ours}")
@@ -491,38 +484,33 @@ def check_steps(
     actions, before, after = single_precision(np.asarray(action)), leaves(obs), leaves(next_obs)
     if before.keys() != after.keys():
         raise DataError(f"obs has the keys {list(before)} but next_obs {list(after)}")
-    _check_rows({"obs": before, "next_obs": after, "action": {"": actions}, "reward": {"": rewards}}, n)
+    columns = {f"obs[{key!r}]" if key else "obs": column for key, column in before.items()}
+    columns |= {f"next_obs[{key!r}]" if key else "next_obs": column for key, column in after.items()}
+    _check_rows(columns | {"action": actions, "reward": rewards}, n)
     if len(ended) != n or len(cut) != n:
-        _check_rows({"terminated": {"": ended}, "truncated": {"": cut}}, n)
+        _check_rows({"terminated": ended, "truncated": cut}, n)
     numbers: Sequence[int] = range(n) if envs is None else [int(env) for env in envs]
     if envs is not None and (len(numbers) != n or len(set(numbers)) != n):
         raise DataError(f"envs must name {n} different environments, got {numbers}")
     return Steps(before, actions, rewards, after, ended, cut, numbers)
 
 
-def _check_rows(named: Mapping[str, Leaves], n: int) -> None:
+def _check_rows(columns: Leaves, n: int) -> None:
     """Raise a `DataError` unless every column has n rows of finite numbers."""
     floats, size = [], 0
-    for name, part in named.items():
-        for key, column in part.items():
-            kind = column.dtype.kind
-            if kind not in "biuf":
-                raise DataError(f"{_named(name, key)} must hold numbers, got dtype {column.dtype}")
-            if column.ndim == 0 or len(column) != n:
-                given = f"but {n} rewards were given: one row per environment"
-                raise DataError(f"{_named(name, key)} has shape {column.shape}, {given}")
-            if kind == "f":
-                floats.append(column)
-                size += column.size
+    for name, column in columns.items():
+        kind = column.dtype.kind
+        if kind not in "biuf":
+            raise DataError(f"{name} must hold numbers, got dtype {column.dtype}")
+        if column.ndim == 0 or len(column) != n:
+            raise DataError(f"{name} has shape {column.shape}, but {n} rewards were given: one row per environment")
+        if kind == "f":
+            floats.append(column)
+            size += column.size
     # One look at all of them is quicker than one at each, and costs a copy, which is little where there is little.
     if size > 1 << 16 or (size and np.count_nonzero(np.isfinite(np.concatenate(floats, axis=None))) < size):
-        for name, part in named.items():
-            for key, column in part.items():
-                check_finite(_named(name, key), column)
-
-
-def _named(name: str, key: str) -> str:
-    return f"{name}[{key!r}]" if key else name
+        for name, column in columns.items():
+            check_finite(name, column)
 
 
 def _one_row(obs: Any) -> Obs:

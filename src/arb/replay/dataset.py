@@ -54,8 +54,7 @@ _FORMAT = "arb dataset 1"
 class Dataset:
     """Past experience: one row per step, episode after episode.
 
-    Make one with `from_dict`, which checks everything, or from arrays that are known to be sound. Two datasets hold the
-    same experience if their fingerprints are equal.
+    Make one with `from_dict`, which checks everything, or from arrays that are known to be sound.
 
     >>> data = Dataset.from_dict({"observations": np.zeros((3, 2)), "actions": np.zeros((3, 1)),
     ...                           "rewards": [1.0, 1.0, 5.0], "terminals": [0, 1, 1]})
@@ -200,10 +199,7 @@ class Dataset:
 
     @property
     def next_observations(self) -> Obs:
-        """Where every row led: to the next row's observation, at the end of an episode to its final one.
-
-        Without final observations the last row of an episode seems to lead to itself: see `usable`.
-        """
+        """Where every row led; without final observations the last of an episode to itself, see `usable`."""
         final = self.final_observations
         last = {key: c[self.ends] for key, c in leaves(self.observations).items()} if final is None else leaves(final)
         after = {key: np.roll(column, -1, axis=0) for key, column in leaves(self.observations).items()}
@@ -254,10 +250,9 @@ class Dataset:
         return self._taken(slice(None), np.diff(last, prepend=-1), final)
 
     def usable(self) -> "Dataset":
-        """Without the last rows of cut-off episodes whose final observation was not recorded.
+        """Without the last rows of cut-off episodes if where they led was not recorded: they cannot be bootstrapped.
 
-        Such a row cannot be bootstrapped. It is dropped, as D4RL's own loader does; its observation is then the final
-        one of its episode. The result has final observations: those of episodes that ended in a terminal mean nothing.
+        The observation of a dropped row is then the final one of its episode.
         """
         if self.final_observations is not None:
             return self
@@ -269,10 +264,7 @@ class Dataset:
 
     # ---- other forms ---------------------------------------------------------------------------------------------
     def to_dict(self) -> dict[str, Any]:
-        """D4RL's keys to arrays, from which `from_dict` makes the same dataset.
-
-        `next_observations` are left out if the final ones were not recorded.
-        """
+        """D4RL's keys to arrays, from which `from_dict` makes the same dataset."""
         names = [*REQUIRED, "timeouts", "episode_ids"]
         if self.final_observations is not None:
             names.append("next_observations")
@@ -441,9 +433,7 @@ def _time_limits(given: Mapping[str, Any], terminated: Bools, rows: int) -> Bool
     for name in DONES & given.keys():
         done = _flags(given, name, rows)
         if (terminated & ~done).any() or (truncated is not None and ((terminated | truncated) != done).any()):
-            raise DataError(
-                f"dataset['{name}'] contradicts 'terminals' and 'timeouts': leave it out, these two suffice"
-            )
+            raise DataError(f"dataset['{name}'] contradicts 'terminals' and 'timeouts', which suffice: leave it out")
         truncated = done & ~terminated if truncated is None else truncated
     return truncated
 
@@ -570,10 +560,9 @@ def discontinuities(data: Columns) -> Bools:
 def _continues(data: Columns, known_ends: Bools) -> Bools:
     """Per terminal row, whether the data shows that no reset followed.
 
-    A file as recorded (it has `timeouts`) settles it by its next observations: if they are the next row's, the
-    episode continued. Without them, or after D4RL's `qlearning_dataset` has put the following row there in any case,
-    look at the step to the next row: if no coordinate moves further than it does in ordinary steps, it was one.
-    That test is trusted only if it recognises the resets that are known from elsewhere.
+    Next observations settle it in a file as recorded (it has `timeouts`); D4RL's `qlearning_dataset` puts the following
+    row there in any case. Else look at the step to the next row: if no coordinate moves further than in ordinary steps,
+    it was one. That test is trusted only if it recognises the resets that are known from elsewhere.
     """
     terminal = np.flatnonzero(data.terminated[:-1])
     verdict = np.zeros(len(data), bool)

@@ -1,8 +1,6 @@
 """Which rows of a ring, whose episode, offline or online, and the sampler that chooses among them.
 
-`ReplayBuffer` is a `ReplayIndex` plus a `Storage`; an adapter is a `ReplayIndex` plus the arrays of its host. A host
-says which rows it writes (`extend`, `append`, `close`), scores rows by their number (`refresh`), and reads the rows
-that `sample_indices` returns.
+`ReplayBuffer` is a `ReplayIndex` plus a `Storage`; an adapter is a `ReplayIndex` plus the arrays of its host.
 
 Rows are numbered twice. A *row* is a place in the ring, 0..capacity-1, reused when the ring wraps. The *insertion
 order* counts rows as they came and is never reused; the rows alive are the last `size` of them.
@@ -18,6 +16,7 @@ import operator
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,13 +40,13 @@ class Members(NamedTuple):
     steps: Ints
 
 
+@dataclass(slots=True)
 class OpenEpisode:
     """An unfinished episode: its id, its first living row (-1 if all are overwritten), and its newest row."""
 
-    __slots__ = ("first", "id", "newest")
-
-    def __init__(self, number: int, first: int, newest: int):
-        self.id, self.first, self.newest = number, first, newest
+    id: int
+    first: int
+    newest: int
 
 
 class ReplayIndex:
@@ -83,7 +82,8 @@ class ReplayIndex:
         self.next_index = np.full(self.capacity, -1, np.int32)
         """The row of each row's next step; -1 where there is none yet."""
         self._free: list[int] = []  # a heap: the lowest id is used first
-        self._open: dict[int, OpenEpisode] = {}  # by environment
+        self.open: dict[int, OpenEpisode] = {}
+        """The unfinished episodes, by environment."""
         self._open_by_id: dict[int, OpenEpisode] = {}
         self._origin_start = np.zeros(0, np.int64)
         self._origin_online = np.zeros(0, bool)
@@ -121,10 +121,6 @@ class ReplayIndex:
     def oldest(self) -> int:
         return max(self.num_added - self.capacity, 0)
 
-    @property
-    def nbytes(self) -> int:
-        return self.episode_ids.nbytes + self.next_index.nbytes
-
     def insertion_order(self, rows: Ints) -> Ints:
         """When each of these living rows was added, from 0 on; the newest is num_added - 1."""
         return ring_order(rows, self.num_added, self.capacity)
@@ -149,10 +145,7 @@ class ReplayIndex:
         return start[keep], (stop - start)[keep]
 
     def path(self, rows: Ints, n: int, over: Bools) -> Ints:
-        """The rows of the next n steps of each row, one line per step, -1 from the end of its episode on.
-
-        `over` marks rows at which the task ended, although the recorded episode may continue.
-        """
+        """The rows of the next n steps of each row, one line per step, -1 after its episode or a row that is `over`."""
         path = np.full((n, len(rows)), -1)
         path[0] = rows
         for k in range(1, n):
@@ -170,12 +163,6 @@ class ReplayIndex:
         if len(episode) and (episode[1:] < episode[:-1]).any():  # datasets lie in order
             rows = rows[np.argsort(episode, kind="stable")]
         return Members(rows, living, steps[living])
-
-    def open_episode(self, env: int) -> OpenEpisode | None:
-        return self._open.get(env)
-
-    def open_envs(self) -> list[int]:
-        return list(self._open)
 
     # ---- rows in -------------------------------------------------------------------------------------------------
     def extend(self, lengths: ArrayLike, *, online: bool = False) -> tuple[Ints, Ints]:
@@ -214,9 +201,9 @@ class ReplayIndex:
                 row = self.num_added % self.capacity
                 if self.num_added >= self.capacity:
                     self._overwrite(row)
-                episode = self._open.get(env)
+                episode = self.open.get(env)
                 if episode is None:
-                    episode = self._open[env] = OpenEpisode(self._new_id(), row, row)
+                    episode = self.open[env] = OpenEpisode(self._new_id(), row, row)
                     self._open_by_id[episode.id] = episode
                 elif episode.first < 0:
                     episode.first = row
@@ -242,7 +229,7 @@ class ReplayIndex:
     def close(self, env: int) -> Ints:
         """End the episode of an environment, if it has one; returns its living rows in the order of its steps."""
         with self.lock:
-            ended = self._open.pop(env, None)
+            ended = self.open.pop(env, None)
             if ended is None:
                 return np.zeros(0, np.int64)
             del self._open_by_id[ended.id]
@@ -267,7 +254,7 @@ class ReplayIndex:
         """As `_overwrite`, for the oldest rows that have to go when so many come, at most a whole ring of them."""
         rows = self.rows_between(self.oldest, max(self.num_added + coming - self.capacity, self.oldest))
         episode, following = self.episode_ids[rows], self.next_index[rows]
-        for unfinished in self._open.values():
+        for unfinished in self.open.values():
             own = np.flatnonzero(episode == unfinished.id)
             if len(own):
                 unfinished.first = int(following[own[-1]])
@@ -319,10 +306,10 @@ class ReplayIndex:
             self._check_not_empty("sampled")
             if self._steps_since_refresh >= PATIENCE and not self._reminded and self.sampler.needs_scores:
                 self._reminded = True
+                problem = f"{self._steps_since_refresh} steps were added without a refresh"
                 warnings.warn(
-                    f"{self._steps_since_refresh} steps were added without a refresh, so {type(self.sampler).__name__} "
-                    "does not follow the policy: call refresh with a score of the current policy every 1,000 steps or "
-                    "so, before the updates, or let the RefreshCallback or RefreshHook of your adapter do it",
+                    f"{problem}, so {type(self.sampler).__name__} does not follow the policy: call refresh every 1,000 "
+                    "steps or so, before the updates, or let the RefreshCallback or RefreshHook of your adapter do it",
                     stacklevel=4,
                 )
             rows = self.sampler.sample_indices(self.rng if rng is None else rng, wanted)
@@ -349,10 +336,8 @@ class ReplayIndex:
         with self.lock:
             self._check_not_empty("described")
             metrics = describe(self.sampler.probabilities(), self)
-            drawn = {
-                "drawn_online_share": self._drawn_online,
-                "replay_volume": self._drawn_since_refresh / metrics["effective_rows"],
-            }
+            volume = self._drawn_since_refresh / metrics["effective_rows"]
+            drawn = {"drawn_online_share": self._drawn_online, "replay_volume": volume}
             return metrics | drawn | self.sampler.metrics()
 
     def _check_not_empty(self, done: str) -> None:
@@ -369,7 +354,7 @@ class ReplayIndex:
                 "drawn_since_refresh": self._drawn_since_refresh,
                 "refreshed_at": self.refreshed_at,
             }
-            opened = [(env, episode.id) for env, episode in self._open.items()]
+            opened = [(env, episode.id) for env, episode in self.open.items()]
             arrays: State = {
                 "counters": np.array([self.capacity, self.num_added, self.num_ids], np.int64),
                 "episode_ids": self.episode_ids[: self.size].copy(),
@@ -380,11 +365,7 @@ class ReplayIndex:
             return header, {"index": arrays, "sampler": self.sampler.state()}
 
     def restore(self, header: dict[str, Any], parts: dict[str, State]) -> None:
-        """Continue as the index whose state this is: the next samples are the ones it would have drawn.
-
-        The capacity may be larger now, as long as nothing has been overwritten. A state of another strategy or of
-        other settings is refused with a `DataError`, and nothing has changed.
-        """
+        """Continue as the index whose state this is; the capacity may be larger if nothing has been overwritten."""
         if header.get("sampler") != repr(self.sampler):
             raise DataError(f"what was saved has the sampler {header.get('sampler')}, this one has {self.sampler!r}")
         state = parts["index"]
@@ -408,12 +389,12 @@ class ReplayIndex:
         last = np.cumsum(steps) - 1
         self.next_index[rows[:-1]] = rows[1:]
         self.next_index[rows[last]] = -1
-        self._open, self._open_by_id = {}, {}
+        self.open, self._open_by_id = {}, {}
         for env, number in opened.tolist():
             at = int(np.searchsorted(episode, number))
             living = at < len(episode) and episode[at] == number
             first, newest = (rows[last[at] - steps[at] + 1], rows[last[at]]) if living else (-1, -1)
-            self._open[env] = self._open_by_id[number] = OpenEpisode(number, int(first), int(newest))
+            self.open[env] = self._open_by_id[number] = OpenEpisode(number, int(first), int(newest))
         free = np.ones(self.num_ids, bool)
         free[episode] = free[opened[:, 1]] = False
         self._free = np.flatnonzero(free).tolist()  # sorted, and so a heap

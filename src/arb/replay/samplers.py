@@ -44,26 +44,14 @@ class Sampler(ABC):
     ...         return np.where(age < self._rows(), 1.0 / self._rows(), 0.0)
     ...     def _rows(self):
     ...         return (self.index.size + 1) // 2
-    >>> from arb import ReplayBuffer
     >>> from arb.testing import check_sampler
     >>> check_sampler(NewestHalf)
-    >>> buffer = ReplayBuffer(capacity=100, sampler=NewestHalf(), seed=0)
-    >>> for step in range(6):
-    ...     buffer.add([step], [0.0], reward=step, next_obs=[step + 1], terminated=False)
-    >>> rows = buffer.sample_indices((2, 4))    # which rows: two batches of four
-    >>> buffer.gather(rows).reward.shape        # what is in them
-    (2, 4)
-    >>> int(rows.min()), int(rows.max())
-    (3, 5)
     """
 
     needs_scores: bool = False
     """Whether a refresh must score all rows under the current policy and pass the scores to `update_weights`."""
     trainable: bool = False
-    """Whether the weights change with every batch: batches are then drawn one at a time, and `train` follows each.
-
-    It must not depend on the agent, which learns from a whole block of batches after all of them were drawn.
-    """
+    """Whether the weights change with every batch: batches are then drawn one at a time, and `train` follows each."""
     needs_critic: bool = False
     """Whether `update_from_critic` must be called before every block of updates."""
     warm_up: int = 0
@@ -82,10 +70,7 @@ class Sampler(ABC):
         """These rows have just been written; what was in them before is gone."""
 
     def update_weights(self, scores: NDArray[np.floating[Any]], num_added: int) -> None:
-        """Take the scores that a refresh found, one per row 0..size-1 as they were when so many rows had been added.
-
-        Rows may have been added since, and some of those scored overwritten.
-        """
+        """Take the scores of a refresh, one per row 0..size-1 as they were when `num_added` rows had been added."""
 
     @abstractmethod
     def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
@@ -243,13 +228,7 @@ class SumTree:
     """A binary tree of sums over `capacity` weights, all zero at first: for priorities that change row by row (BERB).
 
     A changed weight rewrites its ancestors as the sum of their two children, never by adding a difference, so no
-    rounding error builds up over millions of updates. A draw walks down from the root and never enters a child of
-    weight zero, so a row without weight is never drawn, whatever the rounding.
-
-    >>> tree = SumTree(3)
-    >>> tree.set([0, 2], [1.0, 3.0])
-    >>> tree.total, tree.get([0, 1, 2])
-    (4.0, array([1., 0., 3.]))
+    rounding error builds up. A draw never enters a child of weight zero, whatever the rounding.
     """
 
     def __init__(self, capacity: int):
@@ -276,11 +255,7 @@ class SumTree:
             self._node[node] = self._node[2 * node] + self._node[2 * node + 1]
 
     def sample(self, rng: np.random.Generator, n: int, *, stratified: bool = False) -> NDArray[np.int64]:
-        """n rows in proportion to their weights, with replacement.
-
-        `stratified` makes one draw in each of n equal parts of the total, as prioritised replay does: the same
-        probabilities, less spread.
-        """
+        """n rows in proportion to their weights, with replacement; `stratified` draws one in each n-th of the total."""
         if self.total <= 0.0:
             raise DataError("all weights are zero: nothing can be drawn")
         place = (np.arange(n) + rng.random(n)) / n if stratified else rng.random(n)
@@ -302,20 +277,12 @@ class SumTree:
 
 # ---- metrics of a distribution ---------------------------------------------------------------------------------------
 def effective_sample_size(p: NDArray[np.float64]) -> float:
-    """1 / Σp²: how many rows a uniform distribution of the same concentration would have.
-
-    >>> effective_sample_size(np.array([0.5, 0.5, 0.0]))
-    2.0
-    """
+    """1 / Σp²: how many rows a uniform distribution of the same concentration would have."""
     return float(1.0 / np.square(p).sum())
 
 
 def relative_entropy(p: NDArray[np.float64]) -> float:
-    """Entropy as a share of that of a uniform distribution: 1 if sampling is uniform, 0 if always the same row comes.
-
-    >>> relative_entropy(np.array([0.25, 0.25, 0.25, 0.25]))
-    1.0
-    """
+    """Entropy as a share of that of a uniform distribution: 1 if sampling is uniform, 0 if one row has all."""
     if len(p) == 1:
         return 1.0
     positive = p[p > 0.0]
@@ -325,11 +292,7 @@ def relative_entropy(p: NDArray[np.float64]) -> float:
 
 
 def top_mass(mass: NDArray[np.float64], share: float = 0.01) -> float:
-    """The part of the total that the heaviest `share` of the entries (at least one) hold.
-
-    >>> top_mass(np.array([1.0, 2.0, 3.0, 4.0]), share=0.5)
-    0.7
-    """
+    """The part of the total that the heaviest `share` of the entries (at least one) hold."""
     n = max(1, round(share * len(mass)))
     return float(np.partition(mass, len(mass) - n)[len(mass) - n :].sum() / mass.sum())
 

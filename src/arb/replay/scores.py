@@ -59,9 +59,8 @@ def gaussian_log_likelihood(
     """
     if np.isneginf(log_std).any():
         raise DataError(
-            "this policy is deterministic (a standard deviation of 0): every stored action is infinitely unlikely "
-            "under it, so ARB cannot rank them. Give the score a fixed width, e.g. log_std = log(0.1), the scale of "
-            "your exploration noise."
+            "this policy is deterministic (a standard deviation of 0), so ARB cannot rank the stored actions: give the "
+            "score a fixed width, e.g. log_std = log(0.1), the scale of your exploration noise"
         )
     z = (action - mean) * np.exp(-log_std)
     normal = -0.5 * np.square(z, dtype=np.float64) - _HALF_LOG_2PI
@@ -195,24 +194,19 @@ def _matched(action: Array, answer: Any) -> tuple[Array, Array, Array]:
     NumPy would spread a mean of another shape over all actions, and the mean over the last axis would hide it.
     """
     if not isinstance(answer, tuple | list) or len(answer) != 2:
-        raise DataError(
-            f"the policy returned {_described(answer)}, but it must return two arrays, (mean, log_std); of a "
-            "distribution return its mean and the logarithm of its standard deviation"
-        )
+        raise DataError(f"the policy returned {_described(answer)}, but it must return two arrays, (mean, log_std)")
     mean, log_std = (_numbers("mean and log_std", part) for part in answer)
+    actions = f"but the actions have shape {action.shape}"
     if mean.shape != action.shape:
-        raise DataError(
-            f"the policy's mean has shape {mean.shape}, but the actions have shape {action.shape}: "
-            "return one mean for every action"
-        )
+        raise DataError(f"the policy's mean has shape {mean.shape}, {actions}: return one mean for every action")
     if action.ndim == 1:
         action, mean = action[:, None], mean[:, None]
         log_std = log_std[:, None] if log_std.shape == (len(action),) else log_std
     wide = zip(reversed(log_std.shape), reversed(mean.shape), strict=False)
     if log_std.ndim > mean.ndim or not all(ours in (1, theirs) for ours, theirs in wide):
         raise DataError(
-            f"the policy's log_std has shape {log_std.shape}, but the actions have shape {action.shape}: return one "
-            f"number, one for each action dimension, ({mean.shape[-1]},), or one for every action"
+            f"the policy's log_std has shape {log_std.shape}, {actions}: return one number, one for each action "
+            f"dimension, ({mean.shape[-1]},), or one for every action"
         )
     return action, mean, log_std
 
@@ -221,16 +215,13 @@ def _logits(action: Array, answer: Any) -> Array:
     """The policy's logits, one row of them for every action, with a choice for each."""
     logits = _numbers("logits", answer)
     if logits.shape[:-1] != action.shape or logits.ndim == 0:
-        wanted = ", ".join(map(str, (*action.shape, "choices")))
-        raise DataError(
-            f"the policy's logits have shape {logits.shape}, but the actions have shape {action.shape}: "
-            f"the logits must have shape ({wanted})"
-        )
-    if action.dtype.kind in "iu" and action.size and not 0 <= action.min() <= action.max() < logits.shape[-1]:
-        raise DataError(
-            f"the actions run from {action.min()} to {action.max()}, but the policy's logits are for "
-            f"{logits.shape[-1]} choices, 0 to {logits.shape[-1] - 1}"
-        )
+        wanted = f"they must have shape ({', '.join(map(str, (*action.shape, 'choices')))})"
+        problem = f"the policy's logits have shape {logits.shape}, but the actions have shape {action.shape}"
+        raise DataError(f"{problem}: {wanted}")
+    choices = logits.shape[-1]
+    if action.dtype.kind in "iu" and action.size and not 0 <= action.min() <= action.max() < choices:
+        found = f"the actions run from {action.min()} to {action.max()}"
+        raise DataError(f"{found}, but the policy's logits are for {choices} choices, 0 to {choices - 1}")
     return logits
 
 
@@ -263,9 +254,8 @@ def score_all(score: RowScore, size: int, chunk: int = CHUNK) -> NDArray[np.floa
         values = values[:, 0] if values.shape == (chunk, 1) else values
         if values.shape != (chunk,):
             raise DataError(
-                f"the score returned shape {values.shape} for {chunk} rows, not one log-likelihood per row, "
-                f"({chunk},): sum over the action dimensions; a policy that returns actions and no likelihood is "
-                "deterministic, and needs arb.gaussian_score with a fixed width"
+                f"the score returned shape {values.shape} for {chunk} rows, not one log-likelihood per row: sum over "
+                "the action dimensions; a deterministic policy needs arb.gaussian_score with a fixed width"
             )
         values = values[: size - first]
         if not np.isfinite(values).all():

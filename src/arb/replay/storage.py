@@ -165,9 +165,7 @@ class Storage:
         here = {name: (column.shape[1:], column.dtype) for name, column in self.columns.items()} or saved
         for name in saved.keys() | here.keys() if saved else ():
             if saved.get(name) != here.get(name):
-                raise DataError(
-                    f"{name} of the saved buffer has shape and type {saved.get(name)}, not {here.get(name)}"
-                )
+                raise DataError(f"{name} of the saved buffer has shape, type {saved.get(name)}, not {here.get(name)}")
 
     def restore(self, state: State, rows: Some) -> None:
         """Put a state that fits back into these rows; rows beside them stay as they are."""
