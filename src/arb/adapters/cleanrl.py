@@ -158,22 +158,18 @@ class ReplayBuffer:
     def sample(self, batch_size: int, *, n_step: int = 1) -> Samples:
         """A batch, drawn by the strategy.
 
-        With `n_step`, rewards are sums over that many steps with the discount `rb.buffer.gamma`, and `discounts` is
-        what the value of `next_observations` is multiplied with: `rewards + (1 - dones) * discounts * value`.
+        With `n_step`, rewards are sums over that many steps with the discount `rb.buffer.gamma`, and the target is
+        `rewards + (1 - dones) * discounts * value(next_observations)`.
         """
         with self.buffer.index.lock:  # no other thread may overwrite the rows between the three
             rows = self.buffer.sample_indices(batch_size)
             batch = self.buffer.gather(rows, n_step=n_step)
             if self.buffer.sampler.trainable:
                 self.buffer.sampler.train(rows, self.buffer.gather, self.buffer.rng)
-        columns = (
-            batch.obs,
-            batch.action.reshape(batch_size, -1),
-            batch.next_obs,
-            (batch.mask == 0.0).astype(np.float32)[:, None],
-            batch.reward[:, None],
-            self.buffer.gamma * np.where(batch.mask == 0.0, 1.0, batch.mask).astype(np.float32)[:, None],
-        )
+        over = batch.mask == 0.0
+        discounts = self.buffer.gamma * np.where(over, 1.0, batch.mask).astype(np.float32)[:, None]
+        action, done = batch.action.reshape(batch_size, -1), over.astype(np.float32)[:, None]
+        columns = (batch.obs, action, batch.next_obs, done, batch.reward[:, None], discounts)
         return Samples(*(self._out(column) for column in columns))
 
     def __repr__(self) -> str:

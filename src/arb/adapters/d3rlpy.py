@@ -78,7 +78,6 @@ class Ring(d3rlpy.dataset.BufferProtocol):
 
     @property
     def episodes(self) -> list[Any]:
-        """The episodes with transitions here, the oldest first."""
         ids = dict.fromkeys(self.index.episode_ids[self._in_order()].tolist())
         return list({id(self._episode[number]): self._episode[number] for number in ids}.values())
 
@@ -93,7 +92,6 @@ class Ring(d3rlpy.dataset.BufferProtocol):
         return self._episode[int(self.index.episode_ids[row])], int(self._step[row])
 
     def columns(self, rows: Ints | slice) -> tuple[Any, Array]:
-        """The observations and actions in these rows, as they are stored."""
         ids, steps = self.index.episode_ids[rows], self._step[rows]
         cuts = np.flatnonzero(np.diff(ids)) + 1
         owners = [self._episode[number] for number in ids[np.append(0, cuts)].tolist()]
@@ -136,7 +134,6 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
 
     @property
     def index(self) -> ReplayIndex:
-        """Trajectories, origins and weights of the transitions."""
         return self._buffer.index
 
     def append_episode(self, episode: Any) -> None:
@@ -147,15 +144,15 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         self._buffer.close()
 
     def sample_transition(self) -> Any:
-        return self._picked(self._drawn(1))[0]
+        return self._sample(1)[0]
 
     def sample_transition_batch(self, batch_size: int) -> Any:
-        return TransitionMiniBatch.from_transitions(self._picked(self._drawn(batch_size)))
+        return TransitionMiniBatch.from_transitions(self._sample(batch_size))
 
-    def _drawn(self, n: int) -> Ints:
+    def _sample(self, n: int) -> list[Any]:
         rows = self.index.sample_indices(n)
         self.index.train(rows, self._buffer.columns)
-        return rows
+        return self._picked(rows)
 
     def _picked(self, rows: Ints) -> list[Any]:
         return [self._transition_picker(*self._buffer[row]) for row in rows.tolist()]

@@ -35,9 +35,6 @@ except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(f"arb.adapters.sb3 needs {name}: pip install 'arb-rl[sb3]'", name=name) from None
 
 
-_COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
-
-
 class ReplayBuffer(buffers.ReplayBuffer):
     """The host's replay buffer, sampled by one of our strategies.
 
@@ -109,11 +106,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self.index.append(range(self.n_envs), ends=self.dones[here].tolist())
         if self._offline and not self._warned and self.index.num_added > self.index.capacity:
             self._warned = True
-            warnings.warn(
-                "the buffer is full, so online steps overwrite offline rows from now on: a buffer_size above "
-                f"{self.buffer_size} (offline rows plus online steps) keeps them",
-                stacklevel=2,
-            )
+            problem = "the buffer is full, so online steps overwrite offline rows from now on"
+            warnings.warn(f"{problem}: a buffer_size above {self.buffer_size} keeps them", stacklevel=2)
 
     def load_dataset(self, dataset: Dataset | Mapping[str, Any], *, online: bool = False) -> Loaded:
         """Append a dataset, or a dict of arrays with D4RL's keys.
@@ -223,7 +217,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
             return self
         narrow = copy.copy(self)
         narrow.n_envs = 1
-        for name in _COLUMNS:
+        for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
             column = {key: _by_row(column)[:, None] for key, column in _named(getattr(self, name)).items()}
             setattr(narrow, name, unwrapped(column))
         return narrow
@@ -242,7 +236,6 @@ def _named(columns: Any) -> Leaves:
 
 
 def _by_row(column: Array) -> Array:
-    """A column with one row per step: a view, as the host's columns are contiguous."""
     return column.reshape(-1, *column.shape[2:])
 
 
@@ -251,10 +244,10 @@ class DictReplayBuffer(ReplayBuffer, buffers.DictReplayBuffer):
 
 
 class RefreshCallback(BaseCallback):
-    """Refreshes the buffer between collecting and training, and logs what it does as `arb/...`.
+    """Refreshes the buffer between collecting and training every so many steps, and logs metrics as `arb/...`.
 
     Args:
-        every: environment steps from one refresh to the next; the first comes as soon as the first steps are there.
+        every: environment steps from one refresh to the next.
         likelihood: which log-likelihood of the actor to use, see `arb.replay.scores`.
         score: one of your own instead, `(obs, action) -> log-likelihood per row`, of actions in [-1, 1].
         verbose: as for the host's callbacks.

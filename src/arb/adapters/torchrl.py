@@ -136,9 +136,13 @@ class StrategySampler(HostSampler):
     def _marks(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
         """Of these rows, the number of their trajectory, if it is stored, and whether it is done."""
         stored = self._storage.get(slice(None))
-        columns = stored if hasattr(stored, "batch_size") else {}  # what is no tensordict has no such columns
-        trajectory = _column(columns, self._offline_keys if self._is_offline else self._online_keys, rows)
-        done = _column(columns, (DONE,), rows)
+        columns: Any = stored if hasattr(stored, "batch_size") else {}  # what is no tensordict has no such columns
+
+        def first_of(*keys: Any) -> NDArray[np.int64] | None:
+            column = next((columns.get(key) for key in keys if columns.get(key, None) is not None), None)
+            return None if column is None else as_numpy(column[rows]).reshape(len(rows), -1).max(1).astype(np.int64)
+
+        trajectory, done = first_of(*(self._offline_keys if self._is_offline else self._online_keys)), first_of(DONE)
         if trajectory is None and done is None and self._strategy.needs_scores:
             raise DataError(
                 f"the stored rows have neither {DONE} nor the number of their trajectory, which "
@@ -211,13 +215,6 @@ class StrategySampler(HostSampler):
         self._index = None
 
 
-def _column(columns: Any, keys: tuple[Any, ...], rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """The first of these columns that is there, one integer for each of the rows."""
-    found = (columns.get(key, None) for key in keys)
-    column = next((column for column in found if column is not None), None)
-    return None if column is None else as_numpy(column[rows]).reshape(len(rows), -1).max(1).astype(np.int64)
-
-
 class RefreshHook(TrainerHookBase):
     """Refreshes a sampler whenever `every` rows were added: `RefreshHook(sampler, actor, buffer).register(trainer)`.
 
@@ -253,9 +250,7 @@ class RefreshHook(TrainerHookBase):
         pass
 
 
-def actor_log_likelihood(
-    actor: Any, batch: Any, likelihood: Likelihood = "standard", action_key: Any = "action"
-) -> Array:
+def actor_log_likelihood(actor: Any, batch: Any, likelihood: Likelihood = "standard") -> Array:
     """How likely the actions of a batch are under an actor with `get_dist`, such as a `ProbabilisticActor`.
 
     A Normal or a TanhNormal is read by its loc and scale: both likelihoods of `arb.replay.scores`, and actions at
@@ -268,7 +263,7 @@ def actor_log_likelihood(
     if not hasattr(actor, "get_dist"):
         raise DataError(deterministic.format(type(actor).__name__))
     device = next((p.device for p in actor.parameters()), None) if hasattr(actor, "parameters") else None
-    inputs, action = batch.select(*actor.in_keys).copy(), batch.get(action_key)
+    inputs, action = batch.select(*actor.in_keys).copy(), batch.get("action")
     if device is not None:
         inputs, action = inputs.to(device), action.to(device)
     with torch.no_grad():
@@ -276,17 +271,13 @@ def actor_log_likelihood(
         base = dist.base_dist if isinstance(dist, torch.distributions.Independent) else dist
         if isinstance(dist, Delta | TanhDelta):
             raise DataError(deterministic.format(type(dist).__name__))
-        if isinstance(dist, TanhNormal):
-            bounds = {"low": as_numpy(dist.low), "high": as_numpy(dist.high)}
-            return tanh_gaussian_log_likelihood(as_numpy(action), *_normal(dist), likelihood, **bounds)
-        if isinstance(base, torch.distributions.Normal):
-            return gaussian_log_likelihood(as_numpy(action), *_normal(base), likelihood)
-        log_prob = dist.log_prob(action)
-    return as_numpy(log_prob.reshape(len(log_prob), -1).sum(-1))
-
-
-def _normal(dist: Any) -> tuple[Array, Array]:
-    return as_numpy(dist.loc), as_numpy(dist.scale.log())
+        if not isinstance(base, TanhNormal | torch.distributions.Normal):
+            log_prob = dist.log_prob(action)
+            return as_numpy(log_prob.reshape(len(log_prob), -1).sum(-1))
+        given = as_numpy(action), as_numpy(base.loc), as_numpy(base.scale.log()), likelihood
+    if isinstance(base, TanhNormal):
+        return tanh_gaussian_log_likelihood(*given, low=as_numpy(base.low), high=as_numpy(base.high))
+    return gaussian_log_likelihood(*given)
 
 
 def as_collected(dataset: Dataset | Mapping[str, Any], *, boundaries: Boundaries = "resets") -> Any:

@@ -192,8 +192,7 @@ class ReplayIndex:
     def append(self, envs: Sequence[int], ends: Sequence[float] | None = None) -> tuple[Ints, list[int]]:
         """Append one online step of each of these environments; returns the rows and the ids of their episodes.
 
-        The first step of an environment, and the first after `close`, begins an episode. `ends` marks steps that end
-        theirs; an environment may then occur again.
+        The first step of an environment, and the first after `close` or a step that `ends`, begins an episode.
         """
         with self.lock:
             rows, ids = [], []
@@ -251,7 +250,7 @@ class ReplayIndex:
             heapq.heappush(self._free, episode)
 
     def _free_overwritten(self, coming: int) -> None:
-        """As `_overwrite`, for the oldest rows that have to go when so many come, at most a whole ring of them."""
+        """As `_overwrite`, for all rows that have to go when so many come, at most a whole ring of them."""
         rows = self.rows_between(self.oldest, max(self.num_added + coming - self.capacity, self.oldest))
         episode, following = self.episode_ids[rows], self.next_index[rows]
         for unfinished in self.open.values():
@@ -278,11 +277,10 @@ class ReplayIndex:
 
     # ---- rows out ------------------------------------------------------------------------------------------------
     def refresh(self, score: RowScore, *, chunk: int = CHUNK) -> None:
-        """Weigh the rows anew under the current policy.
+        """Weigh the rows anew under the current policy; other threads may add meanwhile.
 
         `score(rows)` returns the log-likelihood of the actions in these rows, one number per row. It is asked for
-        `chunk` rows at a time, always as many, as a slice or as numbers in which one may occur twice. Strategies that
-        do not look at the policy never call it. Other threads may add meanwhile.
+        always `chunk` rows, as a slice or as numbers in which one may occur twice, if the strategy needs scores.
         """
         with self.lock:
             self._check_not_empty("refreshed")
@@ -318,7 +316,7 @@ class ReplayIndex:
         return rows
 
     def train(self, rows: Ints, columns: Callable[[Ints], tuple[Any, Any]]) -> None:
-        """Let a strategy that learns its weights, such as BERB's, learn from the batch just drawn; others do nothing.
+        """Let a strategy that learns its weights learn from the batch just drawn.
 
         `columns(rows)` gives the observations and actions in some rows.
         """

@@ -81,10 +81,7 @@ class Sampler(ABC):
         """For every row 0..size-1, the probability of being the next one sampled."""
 
     def train(self, rows: Ints, gather: Callable[[Ints], Any], rng: np.random.Generator) -> float:  # noqa: ARG002
-        """With `trainable`: learn from the batch that was just sampled, and return the loss.
-
-        `gather` turns rows into transitions, as `ReplayBuffer.gather` does.
-        """
+        """With `trainable`: learn from the rows just sampled, which `gather` turns into a `Batch`; return the loss."""
         return math.nan
 
     def update_from_critic(
@@ -120,10 +117,9 @@ class Uniform(Sampler):
 
 
 class Mixed(Sampler):
-    """A fixed share of every batch from offline rows, the rest from online rows.
+    """A fixed share of every batch from offline rows, the rest from online rows: the paper's Parallel at one half.
 
-    At one half this is symmetric sampling as in RLPD, the paper's Parallel. Counts are exact in every batch, offline
-    rows first. While one of the two has no rows, the other fills the batch.
+    Counts are exact, offline rows come first, and while one of the two has no rows, the other fills the batch.
     """
 
     def __init__(self, offline_share: float = 0.5):

@@ -52,8 +52,6 @@ def gaussian_log_likelihood(
 ) -> NDArray[np.float64]:
     """Log-likelihood of actions of shape (..., d) under a diagonal Gaussian.
 
-    >>> gaussian_log_likelihood(np.array([[1.0, 0.0]]), np.zeros((1, 2)), np.zeros(2)).round(4)
-    array([-1.1689])
     >>> gaussian_log_likelihood(np.array([[1.0, 0.0]]), np.zeros((1, 2)), np.zeros(2), "density").round(4)
     array([-2.3379])
     """
@@ -80,11 +78,11 @@ def tanh_gaussian_log_likelihood(
 ) -> NDArray[np.float64]:
     """Log-likelihood of actions of shape (..., d) in [low, high] under a tanh-squashed diagonal Gaussian.
 
-    `mean` and `log_std` belong to the Gaussian before squashing. Actions at the boundary are clamped here, once, to
-    `EDGE`, so that every framework's policy gives the same score.
+    `mean` and `log_std` belong to the Gaussian before squashing. Actions at the boundary are clamped to `EDGE`.
     """
-    half = (np.asarray(high, np.float64) - np.asarray(low, np.float64)) / 2.0
-    unit = (np.asarray(action, np.float64) - np.asarray(low, np.float64)) / half - 1.0
+    action, low, high = (np.asarray(part, np.float64) for part in (action, low, high))
+    half = (high - low) / 2.0
+    unit = (action - low) / half - 1.0
     pre_tanh = np.arctanh(np.clip(unit, -EDGE, EDGE))
     gaussian = gaussian_log_likelihood(pre_tanh, mean, log_std, likelihood)
     if is_standard(likelihood):
@@ -212,7 +210,6 @@ def _matched(action: Array, answer: Any) -> tuple[Array, Array, Array]:
 
 
 def _logits(action: Array, answer: Any) -> Array:
-    """The policy's logits, one row of them for every action, with a choice for each."""
     logits = _numbers("logits", answer)
     if logits.shape[:-1] != action.shape or logits.ndim == 0:
         wanted = f"they must have shape ({', '.join(map(str, (*action.shape, 'choices')))})"
@@ -240,13 +237,10 @@ def _described(answer: Any) -> str:
 
 # ---- scores of all rows ----------------------------------------------------------------------------------------------
 def score_all(score: RowScore, size: int, chunk: int = CHUNK) -> NDArray[np.float32]:
-    """The scores of rows 0..size-1, in calls of one size, because frameworks that compile do so once per shape.
-
-    The last call overlaps the one before. If there are fewer rows than one call has, row 0 is repeated to fill it.
-    """
+    """The scores of rows 0..size-1, in calls of one size, because frameworks that compile do so once per shape."""
     scores = np.empty(size, np.float32)
     for start in range(0, size, chunk):
-        first = max(min(start, size - chunk), 0)
+        first = max(min(start, size - chunk), 0)  # the last call overlaps the one before
         rows: Ints | slice = slice(first, first + chunk)
         if size < chunk:
             rows = np.append(np.arange(size), np.zeros(chunk - size, np.int64))

@@ -75,10 +75,7 @@ class Storage:
         return sum(c.nbytes for c in self.columns.values()) + sum(f.nbytes for f in self._final.values())
 
     def fit(self, obs: Leaves, action: Array, next_obs: Leaves) -> tuple[Leaves, Array, Leaves]:
-        """These arrays in the dtypes of the columns, which are allocated if there are none yet.
-
-        A value that a column cannot hold is refused, not wrapped around or rounded.
-        """
+        """These arrays in the dtypes of the columns, which are allocated if there are none yet."""
         if not self.columns:
             held = {**named(obs), "action": action}
         elif obs.keys() == self._final.keys():
@@ -120,11 +117,9 @@ class Storage:
                 held[episodes] = column
 
     def final(self, episodes: Any) -> Leaves:
-        """The observations that follow the newest steps of these episodes."""
         return {key: column.take(episodes, axis=0) for key, column in self._final.items()}
 
     def observations(self, rows: Some) -> Leaves:
-        """Observations of some rows: views for a slice, copies for numbers."""
         return {key: self.at(_obs_key(key), rows) for key in self._final}
 
     def at(self, name: str, rows: Some) -> Array:
