@@ -116,7 +116,7 @@ def test_pretraining_of_another_run_can_be_taken_over(place, finished):
         tiny.config_of(place / "data.npz", "iql", "parallel"), place / "elsewhere" / "p", pretraining=result.folder
     )
     assert taken.pretrained == result.pretrained
-    with pytest.raises(DataError, match="no pre-training that this run could take over"):
+    with pytest.raises(DataError, match="no pre-training for this run: it was done under other"):
         run(with_key(config, "seed", 9), place / "elsewhere" / "q", pretraining=result.folder)
 
 

@@ -233,7 +233,7 @@ def test_a_normalization_survives_json_bit_for_bit():
 
 
 def test_returns_that_are_all_equal_cannot_be_scaled():
-    with pytest.raises(DataError, match=r"have the same: add preprocessing.reward_scale=none"):
+    with pytest.raises(DataError, match=r"have the same return: add preprocessing.reward_scale=none"):
         fit(Preprocessing(reward_scale="return_range"), np.zeros((2, 1), np.float32), np.ones(2))
 
 

@@ -238,7 +238,7 @@ def test_old_folders_are_refused_in_one_line(place, tmp_path):
     held = flat(config)
     held["settings.forgotten"] = held.pop("settings.expectile")
     (tmp_path / "config.json").write_text(json.dumps({"config": held}))
-    with pytest.raises(DataError, match=r"another version of arb, in which settings differ \(settings.expectile, "):
+    with pytest.raises(DataError, match=r"another version of arb with other settings \(settings.expectile, "):
         run(config, tmp_path)
 
 

@@ -8,7 +8,7 @@ import inspect
 import itertools
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -102,12 +102,11 @@ PRESETS: dict[str, Preset] = {
 
 _AT_LEAST_0, _AT_LEAST_1 = ((lambda v, low=low: v >= low, f"at least {low}") for low in (0, 1))
 _POSITIVE = (lambda v: v > 0, "greater than 0")
+_UNITS = (lambda v: min(v, default=0) >= 1, "the units of each hidden layer, at least 1")
 VALIDATORS: dict[str, tuple[Callable[[Any], bool], str]] = {
     # key: what its values must be, in code and in words
-    "seed": _AT_LEAST_0,
-    "schedule.pretrain": _AT_LEAST_0,
-    **dict.fromkeys(("schedule.online", "schedule.collect", "schedule.refresh", "schedule.batch"), _AT_LEAST_1),
-    "schedule.updates": _AT_LEAST_1,
+    **dict.fromkeys(("seed", "schedule.pretrain"), _AT_LEAST_0),
+    **{f"schedule.{name}": _AT_LEAST_1 for name in ("online", "collect", "updates", "refresh", "batch")},
     **dict.fromkeys(("evaluation.every", "evaluation.episodes", "replay.keep"), _AT_LEAST_1),
     "preprocessing.reward_factor": _POSITIVE,
     "replay.temperature": (lambda v: v == "auto" or v > 0, "greater than 0, or auto"),
@@ -115,13 +114,11 @@ VALIDATORS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "replay.clip": (lambda v: v[0] < v[1], "a lower and a higher bound"),
     "replay.offline_share": (lambda v: 0 <= v <= 1, "from 0 to 1"),
     "settings.discount": (lambda v: 0 <= v < 1, "from 0 to below 1"),
-    **dict.fromkeys(("settings.actor_lr", "settings.critic_lr"), _POSITIVE),
+    "settings.actor_lr": _POSITIVE,
+    "settings.critic_lr": _POSITIVE,
     "settings.expectile": (lambda v: 0 < v < 1, "between 0 and 1"),
     "settings.tau": (lambda v: 0 < v <= 1, "greater than 0 and at most 1"),
-    **dict.fromkeys(
-        ("settings.hidden_dims", "settings.actor_hidden_dims", "settings.critic_hidden_dims"),
-        (lambda v: min(v, default=0) >= 1, "the units of each hidden layer, at least 1"),
-    ),
+    **{f"settings.{name}hidden_dims": _UNITS for name in ("", "actor_", "critic_")},
 }
 _ONLINE_ONLY = ("replay.", "schedule.online", "schedule.collect", "schedule.refresh")
 """What pre-training does not depend on."""
@@ -193,30 +190,24 @@ def with_key(config: Config, key: str, value: Any) -> Config:
         if flat(config)[key] != value:
             raise DataError(f"another {key} has other settings: make the configuration anew with configure()")
         return config
-    changed: Config = _with_key(config, key, value, "", config)
-    return changed
-
-
-def _with_key(tree: Any, key: str, value: Any, path: str, config: Config) -> Any:
-    name, _, rest = key.partition(".")
+    group, _, name = key.partition(".")
+    tree: Any = getattr(config, group, None)
+    if not is_dataclass(tree):
+        if name and group in flat(config):
+            raise DataError(f"{group!r} is a single setting and has no {name!r}")
+        tree, group, name = config, "", group
     here = {f.name for f in fields(tree)}
-    full = f"{path}.{name}" if path else name
+    if not name:
+        raise DataError(f"{key!r} is a group of settings; name one of {', '.join(sorted(here))}")
+    full = f"{group}.{name}" if group else name
     if name not in here:
-        raise DataError(f"there is no setting {full!r}{_hint(name, path, here, config)}")
-    current = getattr(tree, name)
-    if is_dataclass(current):
-        if not rest:
-            raise DataError(
-                f"{full!r} is a group of settings; name one of {', '.join(f.name for f in fields(current))}"
-            )
-        return replace(tree, **{name: _with_key(current, rest, value, full, config)})
-    if rest:
-        raise DataError(f"{full!r} is a single setting and has no {rest!r}")
+        raise DataError(f"there is no setting {full!r}{_hint(name, group, here, config)}")
     read = read_value(value, get_type_hints(type(tree))[name], full)
-    owner = {"replay": config.replay.strategy, "settings": config.agent}.get(path, "")
+    owner = {"replay": config.replay.strategy, "settings": config.agent}.get(group, "")
     if full in VALIDATORS and not is_plug_in(owner) and not VALIDATORS[full][0](read):
         raise DataError(f"{full} must be {VALIDATORS[full][1]}, not {read!r}")
-    return replace(tree, **{name: read})
+    changed = replace(tree, **{name: read})
+    return replace(config, **{group: changed}) if group else changed
 
 
 def _hint(name: str, path: str, here: set[str], config: Config) -> str:
@@ -240,7 +231,11 @@ def flat(config: Config) -> dict[str, Any]:
     >>> flat(Config())["schedule.batch"]
     256
     """
-    return _flat(asdict(config))
+    found: dict[str, Any] = {}
+    for name, value in asdict(config).items():
+        group = value if isinstance(value, Mapping) else {}
+        found |= {f"{name}.{key}": inner for key, inner in group.items()} or {name: value}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}
 
 
 def from_flat(keys: Mapping[str, Any]) -> Config:
@@ -256,16 +251,6 @@ def pretraining_keys(config: Config) -> dict[str, Any]:
     return {key: value for key, value in flat(config).items() if not key.startswith(_ONLINE_ONLY)}
 
 
-def _flat(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{path}{name}.")
-        else:
-            found[f"{path}{name}"] = list(value) if isinstance(value, tuple) else value
-    return found
-
-
 # ---- settings for people ---------------------------------------------------------------------------------------------
 class Setting(NamedTuple):
     """A setting, for people."""
@@ -276,24 +261,21 @@ class Setting(NamedTuple):
     meaning: str
 
 
-def settings_table(config: Any) -> list[Setting]:
+def settings_table(config: Any, path: str = "") -> list[Setting]:
     """Every setting of a configuration, with its type, value and meaning.
 
     >>> next(row for row in settings_table(Config()) if row.name == "schedule.batch")
     Setting(name='schedule.batch', type='int', default=256, meaning='Transitions in a batch.')
     """
-    return list(_settings(config, ""))
-
-
-def _settings(tree: Any, path: str) -> Iterator[Setting]:
-    hints, meanings = get_type_hints(type(tree)), _meanings(type(tree))
-    for f in fields(tree):
-        value = getattr(tree, f.name)
+    hints, meanings, rows = get_type_hints(type(config)), _meanings(type(config)), []
+    for f in fields(config):
+        value = getattr(config, f.name)
         if is_dataclass(value):
-            yield from _settings(value, f"{path}{f.name}.")
+            rows += settings_table(value, f"{path}{f.name}.")
         else:
             meaning = f.metadata.get("meaning") or meanings.get(f.name, "")
-            yield Setting(f"{path}{f.name}", _type_name(hints[f.name]), value, meaning)
+            rows.append(Setting(f"{path}{f.name}", _type_name(hints[f.name]), value, meaning))
+    return rows
 
 
 def _meanings(kind: type) -> dict[str, str]:

@@ -145,9 +145,6 @@ def evaluated(curves: Mapping[str, Curve], which: str) -> Floats | None:
 def time_constants(config: Mapping[str, Any]) -> float | None:
     """Updates of pre-training · tau · (1 - discount): in units of the critics' slowest time constant.
 
-    Target critics move by tau per update, and each bootstrap carries a value on by the discount, so what is left of the
-    way to the fixed point falls by e in 1 / (tau (1 - discount)) updates.
-
     >>> time_constants({"schedule.pretrain": 60_000, "settings.tau": 0.005, "settings.discount": 0.99})
     3.0
     """
@@ -168,10 +165,11 @@ def convergence_note(config: Mapping[str, Any]) -> str:
     if passed is None or passed >= CONVERGED or passed == 0.0:
         return ""
     needed = math.ceil(config["schedule.pretrain"] * CONVERGED / passed)
+    share = 100.0 * (1.0 - math.exp(-passed))
     return (
-        f"pre-training covers {1.0 - math.exp(-passed):.0%} of the way of the critics: 95 % take {needed:,} updates, "
+        f"pre-training covers {share:.0f} % of the way of the critics: 95 % take {needed:,} updates, "
         f"schedule.pretrain={needed}"
-    ).replace("% of", " % of")
+    )
 
 
 class RunFolder:
@@ -200,9 +198,6 @@ class RunFolder:
         self.done_mark = self.path / "DONE"
         self.failure_mark = self.path / "FAILED"
         self.lock = self.path / ".lock"
-
-    def __repr__(self) -> str:
-        return f"RunFolder({str(self.path)!r})"
 
     @property
     def done(self) -> bool:
@@ -257,8 +252,9 @@ class RunFolder:
                 raise DataError(f"{place}: episode {episode} of {phase} step {step} is there twice")
             said = row.get("success", "") != ""
             reported = reported or said
-            success = _finite(row, "success", place) if said else 0.0
-            episodes[episode] = (_finite(row, "score", place), _finite(row, "return", place), success)
+            names = ("score", "return", *(("success",) if said else ()))
+            numbers = (_number(row.get(name, ""), name, place) for name in names)
+            episodes[episode] = (*numbers, 0.0)[:3]
         curves = {}
         for phase, steps in found.items():
             tables = [np.array([steps[step][i] for i in sorted(steps[step])]) for step in sorted(steps)]
@@ -276,7 +272,7 @@ class RunFolder:
                 raise DataError(f"{place}: step {step} comes after step {columns['step'][-1]:.0f}")
             for name, text in row.items():
                 if name != "phase":
-                    columns.setdefault(name, []).append(_number(text, name, place) if text else math.nan)
+                    columns.setdefault(name, []).append(_number(text, name, place, finite=False) if text else math.nan)
         return {phase: {name: np.array(column) for name, column in columns.items()} for phase, columns in found.items()}
 
     def machine(self) -> dict[str, Any]:
@@ -321,7 +317,7 @@ class RunFolder:
         if same and held.keys() != asked.keys():
             other = sorted(held.keys() ^ asked.keys())
             raise DataError(
-                f"{self.path} was made by another version of arb, in which settings differ ({', '.join(other[:3])}): "
+                f"{self.path} was made by another version of arb with other settings ({', '.join(other[:3])}): "
                 "choose another folder"
             )
         for key in ("agent", "replay.strategy", *sorted(asked)):
@@ -337,19 +333,13 @@ class RunFolder:
                     "folder, or ask for the same to continue it"
                 )
 
-    def check_data(self, task: str, sha256: str) -> None:
-        """Refuse to continue a run whose data has changed."""
-        if self.config_file.exists() and self.description().data.get("sha256", sha256) != sha256:
-            raise DataError(
-                f"the data of {task} has changed since the run in {self.path} began: choose another folder, or put "
-                "the data back"
-            )
-
     # ---- writing -----------------------------------------------------------------------------------------------------
     def write_config(self, config: Config, described: Mapping[str, Any]) -> None:
         """Write config.json: everything that belongs beside the results."""
         self.check_config(config)
-        self.check_data(config.task, described["data"]["sha256"])
+        sha256 = described["data"]["sha256"]
+        if self.config_file.exists() and self.description().data.get("sha256", sha256) != sha256:
+            raise DataError(f"the data of {config.task} has changed since the run in {self.path} began: put it back")
         write_text(self.config_file, json.dumps(described, indent=1))
 
     def write_result(self, result: Result) -> None:
@@ -398,12 +388,9 @@ def default_folder(config: Config, preset: str) -> Path:
 
 # ---- folders that appear at once, with sums --------------------------------------------------------------------------
 def write_folder(folder: Path, fill: Callable[[Path], None], scratch: Path) -> None:
-    """Let `fill` write files into a new folder; it has its name only once all of it is on disk.
+    """Let `fill` write files into a new folder, which has its name only once all of it is on disk.
 
-    Args:
-        folder: its place.
-        fill: writes the files into the folder it is given.
-        scratch: a folder on the same disk for the work; what a killed process leaves there is named `unfinished*`.
+    The work is done in `scratch`, on the same disk; what a killed process leaves there is named `unfinished*`.
     """
     unfinished = scratch / f"unfinished.{uuid4().hex}"
     unfinished.mkdir(parents=True)
@@ -452,15 +439,11 @@ def _count(row: Mapping[str, str], name: str, place: str, default: int | None = 
     return int(text)
 
 
-def _finite(row: Mapping[str, str], name: str, place: str) -> float:
-    number = _number(row.get(name, ""), name, place)
-    if not math.isfinite(number):
-        raise DataError(f"{place}: {name} {row[name]!r} is not finite")
-    return number
-
-
-def _number(text: str, name: str, place: str) -> float:
+def _number(text: str, name: str, place: str, finite: bool = True) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         raise DataError(f"{place}: {name} {text[:40]!r} is not a number") from None
+    if finite and not math.isfinite(number):
+        raise DataError(f"{place}: {name} {text!r} is not finite")
+    return number

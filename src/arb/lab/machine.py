@@ -71,9 +71,9 @@ class MachineLog:
     def __init__(self, folder: RunFolder):
         said = folder.machine()
         self.path = folder.machine_file
-        parts = said.get("parts") if isinstance(said.get("parts"), dict) else {}
-        self.timer = Timer({str(k): v for k, v in (parts or {}).items() if isinstance(v, float | int)})
-        self._machine = describe_machine() | {"started": said.get("started") or _now()}
+        self.timer = Timer(said.get("parts"))
+        started = said.get("started") or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._machine = describe_machine() | {"started": started}
 
     def seconds(self) -> dict[str, float]:
         """By phase, with evaluation and checkpoints apart from both."""
@@ -106,10 +106,6 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _cpu() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -136,12 +132,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
 def check_memory(what: str, size: int) -> None:
-    """Refuse work whose arrays will not fit into the memory that is free, before they are made.
-
-    Args:
-        what: the work, for the message.
-        size: bytes of its arrays.
-    """
+    """Refuse work whose arrays, of this many bytes, will not fit into the memory that is free."""
     free, needed = free_memory(), size + ROOM
     if free is not None and needed > free:
         raise DataError(

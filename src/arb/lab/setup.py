@@ -22,7 +22,7 @@ from arb.data.tasks import Family, Reference, env_reference, family_of, normalis
 from arb.envs import flat_vector, flattened, make
 from arb.envs.rollout import ActionMap
 from arb.errors import DataError
-from arb.lab.agents import AGENTS, agent_class, agent_label, agent_row
+from arb.lab.agents import AGENTS, agent_label, agent_row
 from arb.lab.config import Config, Preprocessing, flat
 from arb.lab.strategies import strategy_row
 from arb.replay.buffer import ReplayBuffer
@@ -81,10 +81,8 @@ class Normalization:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for a checkpoint or a record; exact."""
-        lists = {
-            name: None if part is None else part.tolist() for name, part in (("mean", self.mean), ("std", self.std))
-        }
-        return {**lists, "scale": self.scale, "shift": self.shift}
+        mean, std = (None if part is None else part.tolist() for part in (self.mean, self.std))
+        return {"mean": mean, "std": std, "scale": self.scale, "shift": self.shift}
 
 
 def fit(rule: Preprocessing, observations: NDArray[Any], returns: NDArray[np.float64]) -> Normalization:
@@ -109,10 +107,7 @@ def return_scale(returns: NDArray[np.float64]) -> float:
     """1000 over the distance from the worst to the best return, of true episodes (CORL's scan drifts across ends)."""
     span = float(returns.max() - returns.min())
     if span == 0.0:
-        raise DataError(
-            "rewards cannot be scaled by the range of returns, all episodes of the dataset have the same: add "
-            "preprocessing.reward_scale=none"
-        )
+        raise DataError("all episodes have the same return: add preprocessing.reward_scale=none")
     return RETURN_RANGE / span
 
 
@@ -187,15 +182,10 @@ class Setup:
         if not env:
             raise DataError(f"{config.task} does not name its environment: add --env with a Gymnasium id")
         if ":" in env and not config.env and not task:
-            module = env.partition(":")[0]
-            raise DataError(
-                f"{config.task} was recorded in {env}, which names the module {module!r}, and a file may not load "
-                f"code: add --env {env}"
-            )
+            raise DataError(f"{config.task} was recorded in {env}, and a file may not load code: add --env {env}")
         made = make(env)
         actions = ActionMap(made.action_space)
         _check_kind_of_actions(config, env, "discrete" if actions.discrete else "continuous")
-        check_no_images(env, made.observation_space)
         observations = flat_vector(raw.observations, (len(raw),))
         check_observations(observations, env, flattened(made).observation_space)
         made.close()
@@ -209,18 +199,17 @@ class Setup:
             raw.lengths,
             None if final is None else normalization.observations(flat_vector(final, (raw.num_episodes,))),
         )
-        facts = {
-            "rows": len(raw),
-            "episodes": raw.num_episodes,
-            "mean_return": float(raw.episode_returns.mean()),
-            "best_return": float(raw.episode_returns.max()),
-            "sha256": raw.fingerprint,
-        }
         return cls(
             config=config,
             dataset=seen,
             raw_rewards=raw.rewards,
-            data=facts,
+            data={
+                "rows": len(raw),
+                "episodes": raw.num_episodes,
+                "mean_return": float(raw.episode_returns.mean()),
+                "best_return": float(raw.episode_returns.max()),
+                "sha256": raw.fingerprint,
+            },
             env=env,
             family=family_of(config.task, env),
             reference=task.reference if task else env_reference(env),
@@ -236,10 +225,6 @@ class Setup:
     def scores(self, returns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Normalised scores, or the returns themselves where there is no reference."""
         return normalised(returns, self.reference)
-
-    def new_agent(self, key: jax.Array) -> Any:
-        """A fresh agent for this setup."""
-        return agent_class(self.config.agent).create(key, *self.dims, self.settings)
 
     @property
     def settings(self) -> Any:
@@ -310,25 +295,21 @@ class Setup:
 # ---- does the data fit the environment? ------------------------------------------------------------------------------
 def check_observations(recorded: Any, env: str, space: gymnasium.Space[Any]) -> None:
     """Refuse observations that the environment does not give, or that no agent here can read."""
-    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
-        raise DataError(
-            f"{env} gives observations of {space}, and the agents read vectors: register it wrapped in "
-            "gymnasium.wrappers.FlattenObservation, and record its data the same way"
-        )
-    if recorded.shape[1:] != space.shape:
-        raise DataError(
-            f"the data has observations of shape {recorded.shape[1:]}, {env} gives {space.shape}: "
-            "was it recorded in another environment?"
-        )
-
-
-def check_no_images(env: str, space: gymnasium.Space[Any]) -> None:
-    """Refuse image observations: the networks here have no encoder for them."""
     shape = space.shape or ()
     if len(shape) > 2 or (len(shape) == 2 and space.dtype == np.uint8):
         raise DataError(
             f"{env} gives images of shape {shape}, and the agents of `arb run` read vectors: use arb.ReplayBuffer, "
             "which stores images, in a training loop of your own (docs/buffer.md)"
+        )
+    if not isinstance(space, gymnasium.spaces.Box) or len(shape) != 1:
+        raise DataError(
+            f"{env} gives observations of {space}, and the agents read vectors: register it wrapped in "
+            "gymnasium.wrappers.FlattenObservation, and record its data the same way"
+        )
+    if recorded.shape[1:] != shape:
+        raise DataError(
+            f"the data has observations of shape {recorded.shape[1:]}, {env} gives {shape}: "
+            "was it recorded in another environment?"
         )
 
 
@@ -357,8 +338,9 @@ def agent_actions(recorded: NDArray[Any], env: str, actions: ActionMap) -> NDArr
 def _check_kind_of_actions(config: Config, env: str, kind: str) -> None:
     if not agent_row(config.agent).discrete:
         if kind == "discrete":
-            can = [name for name, row in AGENTS.items() if row.discrete]
-            unable = f"{env} has discrete actions, which {agent_label(config.agent)} does not support"
-            raise DataError(f"{unable}: choose --agent {' or '.join(can)}")
+            can = " or ".join(name for name, row in AGENTS.items() if row.discrete)
+            raise DataError(
+                f"{env} has discrete actions, which {agent_label(config.agent)} does not support: choose --agent {can}"
+            )
     elif config.settings.actions not in (None, kind):
         raise DataError(f"{env} has {kind} actions: leave out settings.actions={config.settings.actions}")

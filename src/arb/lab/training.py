@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -92,9 +92,7 @@ def run_locked(
     place.done_mark.unlink(missing_ok=True)  # of a shorter run that is continued
     shared = Pretrained(cache, setup)
     if pretraining is not None and not shared.done:
-        raise DataError(
-            f"{pretraining} has no pre-training that this run could take over: it was done under other settings"
-        )
+        raise DataError(f"{pretraining} has no pre-training for this run: it was done under other settings")
     training = Training(config, place, setup, tell or (lambda *_: None), save_every, shared)
     with stoppable() if stop is None else nullcontext(stop) as asked_to_stop:
         training.go(asked_to_stop)
@@ -124,12 +122,9 @@ class Pretrained:
         return is_intact(self.folder)
 
     def find(self, tables: dict[str, GrowingTable], columns: Sequence[str], log: MachineLog) -> Any | None:
-        """The agent, with its tables copied, if it has been pre-trained before.
+        """The agent if it has been pre-trained before, with its tables and seconds copied to those of the run.
 
-        Args:
-            tables: of the run, to be filled.
-            columns: what this run has in its metrics, perhaps more than whoever pre-trained.
-            log: of the run; the seconds of pre-training are counted in it.
+        The metrics of the run may have more `columns` than those of whoever pre-trained.
         """
         if not self.done:
             return None
@@ -166,14 +161,6 @@ class Pretrained:
 
 
 # ---- training --------------------------------------------------------------------------------------------------------
-class Best(NamedTuple):
-    """The evaluation whose policy is exported as the best: the pre-trained one, or a later one that scored more."""
-
-    score: float
-    phase: str
-    step: int
-
-
 @dataclass
 class TrainState:
     """Where a run stands; everything a checkpoint holds."""
@@ -185,7 +172,8 @@ class TrainState:
     rows: int
     """Rows that the dataset brought into the buffer."""
     collector: Collector | None
-    best: Best | None = None
+    best: float | None = None
+    """The score of the policy that is exported as the best: the pre-trained one, or a later one that scored more."""
 
 
 class Training:
@@ -212,27 +200,16 @@ class Training:
                 agent = state.agent
                 del state  # its buffer makes way for the next
                 state = self._online(agent)
+            assert state.collector is not None
             self.tell("online", state.step, self.config.schedule.online, {})
             with self.timer.part("online"):
-                self._finetune(state)
+                key = key_of(self.config.seed, "online")
+                likelihood = getattr(self.config.replay, "likelihood", "standard")
+                where = (key, self.config.schedule, likelihood, state.step, self.timer, self._pause)
+                self._drive(state, finetune(state.agent, state.buffer, state.collector, *where))
             self._save(state)
             self._export(state.agent, "last")
         self.log.write()
-
-    def _finetune(self, state: TrainState) -> None:
-        assert state.collector is not None
-        chunks = finetune(
-            state.agent,
-            state.buffer,
-            state.collector,
-            key_of(self.config.seed, "online"),
-            self.config.schedule,
-            getattr(self.config.replay, "likelihood", "standard"),
-            state.step,
-            self.timer,
-            self._pause,
-        )
-        self._drive(state, chunks)
 
     def pretrain(self, asked_to_stop: Callable[[], bool]) -> TrainState:
         """The first phase, unless the folder or the cache is beyond it already."""
@@ -291,8 +268,8 @@ class Training:
             *({**place, "episode": i, "return": a, "score": b, "success": c} for i, (a, b, c) in rows)
         )
         mean = float(np.mean(scores))
-        if state.phase == "online" and state.step > 0 and (state.best is None or mean > state.best.score):
-            state.best = Best(mean, state.phase, state.step)
+        if state.phase == "online" and state.step > 0 and (state.best is None or mean > state.best):
+            state.best = mean
             self._export(state.agent, "best")
         return mean
 
@@ -311,7 +288,8 @@ class Training:
         agent = self.pretrained.find(self.tables, [f"replay.{name}" for name in self.replay_metrics], self.log)
         if agent is not None:
             return self._online(agent)
-        return self._offline(self.setup.new_agent(key_of(self.config.seed, "init")))
+        kind, key = agent_class(self.config.agent), key_of(self.config.seed, "init")
+        return self._offline(kind.create(key, *self.setup.dims, self.setup.settings))
 
     def _offline(self, agent: Any) -> TrainState:
         buffer = self.setup.new_buffer(Uniform(), len(self.setup.dataset), "pretrain")
@@ -324,8 +302,7 @@ class Training:
         collector = Collector(self.setup.make_env(), stream(self.config.seed, "collect"))
         if begun:
             return TrainState("online", 0, agent, buffer, loaded, collector)
-        offline = self.folder.curves()["pretrain"]
-        best = Best(float(offline.means[-1]), "pretrain", int(offline.steps[-1]))
+        best = float(self.folder.curves()["pretrain"].means[-1])
         for which in ("pretrained", "best"):
             self._export(agent, which)
         return TrainState("online", 0, agent.begin_online(), buffer, loaded, collector, best)
@@ -333,15 +310,12 @@ class Training:
     def _resumed(self) -> TrainState | None:
         for path in self.folder.intact_checkpoints():
             saved = read_json(path / STATE)
-            if self._is_on_the_way(saved):
+            length = saved["length"]  # a shorter run that is continued may have ended where this one does not come by
+            same = length in (self.config.schedule.online, None)
+            if same or saved["step"] < length or self._is_regular(length):
                 return self._restored(path, saved)
             shutil.rmtree(path)
         return None
-
-    def _is_on_the_way(self, saved: dict[str, Any]) -> bool:
-        """Whether this run comes by a checkpoint, which may be the end of a shorter run that is continued."""
-        length = saved.get("length", self.config.schedule.online)
-        return length in (self.config.schedule.online, None) or saved["step"] < length or self._is_regular(length)
 
     def _is_regular(self, length: int) -> bool:
         """Whether a longer run, too, has a whole chunk and an evaluation at the end of a run of this length."""
@@ -351,8 +325,7 @@ class Training:
     def _restored(self, path: Path, saved: dict[str, Any]) -> TrainState:
         agent = load_agent(path / AGENT, agent_class(self.config.agent), self.setup.settings)
         state = self._offline(agent) if saved["phase"] == "pretrain" else self._online(agent, begun=True)
-        state.step = saved["step"]
-        state.best = Best(*saved["best"]) if saved.get("best") else None
+        state.step, state.best = saved["step"], saved["best"]
         state.buffer.load(path / BUFFER)
         if state.collector is not None:
             state.collector.restore(saved["collector"])
@@ -386,25 +359,14 @@ class Training:
 
 # ---- losses that are not finite --------------------------------------------------------------------------------------
 def keeping_last_good(chunks: Iterator[Progress], path: Path, settings: Any) -> Iterator[Progress]:
-    """The same chunks; a `NotFiniteError` among them leaves the agent before it at a path and says what to change.
-
-    Args:
-        chunks: a phase of training.
-        path: where to leave the agent.
-        settings: the agent's, whose learning rates are named.
-    """
+    """The same chunks; a `NotFiniteError` among them leaves the agent before it at a path and says what to change."""
     try:
         yield from chunks
     except NotFiniteError as error:
         save_agent(error.agent, path)
+        rates = [f"settings.{f.name}" for f in fields(settings) if f.name.endswith(("_lr", "learning_rate"))]
         advice = (
             f"the agent before it is in {path}. Rerunning will fail at the same update: try a lower "
-            f"{_rates(settings)}, or observations and rewards of a smaller scale, in another folder"
+            f"{' or '.join(rates)}, or observations and rewards of a smaller scale, in another folder"
         )
         raise NotFiniteError(error.loss, error.update, error.agent, error.place, advice) from None
-
-
-def _rates(settings: Any) -> str:
-    """The names of the learning rates."""
-    names = [f.name for f in fields(settings) if f.name.endswith(("_lr", "learning_rate"))]
-    return " or ".join(f"settings.{name}" for name in names)
