@@ -107,9 +107,7 @@ def _check_sampler(make: MakeSampler, sampler: Sampler, draws: int, seed: int) -
         assert rows.shape == shape, f"sample_indices(rng, {shape}) returned shape {rows.shape}"
         assert np.issubdtype(rows.dtype, np.integer), f"sample_indices returned {rows.dtype}, not integers"
         assert ((rows >= 0) & (rows < size)).all(), f"sample_indices returned rows outside 0..{size - 1}"
-        assert (rows == sampled(sampler, *shape)).all(), (
-            "two draws from equal generators differ: take all randomness from rng"
-        )
+        assert (rows == sampled(sampler, *shape)).all(), "two draws from equal generators differ: use rng alone"
     counts = np.bincount(sampled(sampler, max(draws // 256, 1), 256).reshape(-1), minlength=size)
     never = np.flatnonzero((counts > 0) & (p == 0.0))
     assert len(never) == 0, f"row {never[:1]} has probability 0 and was drawn"

@@ -19,22 +19,20 @@ def _list(arguments: argparse.Namespace) -> None:
     print(f"{'task':<28}{'environment':<24}{'horizon':>8}{'score 0 .. 100':>22}{'MB':>6}  {'here':<5}reward for IQL")
     for task in TASKS.values():
         if not arguments.paper or task.name in PAPER:
-            reference = _scale(task)
             here, shift = "yes" if cached(task).exists() else "no", FAMILIES[task.family].shift
             rule = f"r {shift:+g}" if shift else "r"
-            print(
-                f"{task.name:<28}{task.env:<24}{task.horizon:>8}{reference:>22}{task.size // 10**6:>6}  {here:<5}{rule}"
-            )
+            print(f"{_about(task)}{task.size // 10**6:>6}  {here:<5}{rule}")
             if arguments.long:
                 print("".join(f"    {line}\n" for line in (f"sha256 {task.sha256}", *task.urls)), end="")
     for task in () if arguments.paper else SUITE.values():
-        print(f"{task.name:<28}{task.env:<24}{task.horizon:>8}{_scale(task):>22}{'':>6}  {'made':<5}")
+        print(f"{_about(task)}{'':>6}  {'made':<5}")
     for name in bundled_names():
         print(f"bundled:{name:<20}{'':<24}{'':>8}{'':>22}{bundled(name).stat().st_size / 1e6:>6.1f}  yes")
 
 
-def _scale(task: Task) -> str:
-    return f"{task.reference.low:.1f} .. {task.reference.high:.1f}" if task.reference else ""
+def _about(task: Task) -> str:
+    scale = f"{task.reference.low:.1f} .. {task.reference.high:.1f}" if task.reference else ""
+    return f"{task.name:<28}{task.env:<24}{task.horizon:>8}{scale:>22}"
 
 
 def _fetch(arguments: argparse.Namespace) -> None:

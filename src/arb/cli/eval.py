@@ -106,8 +106,8 @@ def _environment(run: RunFolder, recorded: str, asked: str) -> str:
     if asked or ":" not in recorded:
         return asked or recorded
     raise DataError(
-        f"{run.path} was trained in {recorded}. A run folder may not load code, so name the environment yourself: add "
-        f"--env {recorded}, in the folder of {recorded.partition(':')[0]}.py"
+        f"{run.path} was trained in {recorded}, and a run folder may not load code: add --env {recorded}, "
+        f"in the folder of {recorded.partition(':')[0]}.py"
     )
 
 
@@ -119,10 +119,7 @@ def _made(env: str, policy: Policy) -> Any:
     made = flattened(make(env))
     shape = made.observation_space.shape
     if shape != (policy.obs_size,):
-        raise DataError(
-            f"{env} has observations of shape {shape}, but the policy expects {policy.obs_size} numbers; "
-            "it was trained in another version of that environment"
-        )
+        raise DataError(f"{env} has observations of shape {shape}, but the policy expects {policy.obs_size} numbers")
     return made
 
 

@@ -120,10 +120,8 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
             result = run(config, folder, tell=tell_all, setup=setup, pretraining=options.source, stop=asked_to_stop)
         plot_run(folder, place.picture_file)
     print(f"pre-trained {described({'score': result.pretrained})}")
-    print(
-        f"fine-tuned  {described({'score': result.last})}; best {result.best:.1f}, "
-        f"change at the offline-to-online switch {-result.drop:+.1f}"
-    )
+    change = f"change at the offline-to-online switch {-result.drop:+.1f}"
+    print(f"fine-tuned  {described({'score': result.last})}; best {result.best:.1f}, {change}")
     if result.data_mean is not None:
         print(f"dataset     mean {result.data_mean:.1f}, best {result.data_best:.1f}")
     if result.success is not None:
@@ -134,18 +132,15 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
 
 def settings_lines(config: Config) -> list[str]:
     """A line for every setting that can be given as NAME=VALUE: its type, its value here, and its meaning."""
-    from arb.lab.config import settings_table
+    from arb.lab.config import OPTIONS, settings_table
 
-    options = ("task", "env", "agent", "seed", "replay.strategy")
     rows = [("setting", "type", "value", "meaning")]
     for row in settings_table(config):
-        if row.name not in options:
+        if row.name not in OPTIONS:
             value = "(" + ",".join(map(str, row.default)) + ")" if isinstance(row.default, tuple) else str(row.default)
-            rows.append((row.name, row.type, value, " ".join(row.meaning.split())))
+            rows.append((row.name, row.type, value, row.meaning))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return [
-        "  ".join(text.ljust(width) for text, width in zip(row, [*widths, 0], strict=True)).rstrip() for row in rows
-    ]
+    return ["  ".join(map(str.ljust, row, [*widths, 0])).rstrip() for row in rows]
 
 
 def _announce(config: Config, setup: Setup, folder: Path) -> None:

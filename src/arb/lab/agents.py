@@ -91,17 +91,10 @@ AGENTS: Mapping[str, AgentRow] = {
     "famo2o": AgentRow(
         "FamO2O",
         "FamO2O",
-        {
-            "locomotion": Tuned(),
-            "antmaze": Tuned({"expectile": 0.9, "beta_min": 8.0, "beta_max": 14.0}),
-        },
+        {"locomotion": Tuned(), "antmaze": Tuned({"expectile": 0.9, "beta_min": 8.0, "beta_max": 14.0})},
     ),
     # Not in the paper: layer normalisation as RLPD has it, and Cal-QL's λ, whose policy is of the same kind.
-    "sac": AgentRow(
-        "SAC",
-        "SAC",
-        {name: Tuned({"layer_norm": True}, arb_temperature=5.0) for name in ("locomotion", "antmaze")},
-    ),
+    "sac": AgentRow("SAC", "SAC", {name: Tuned({"layer_norm": True}, 5.0) for name in ("locomotion", "antmaze")}),
 }
 DEFAULT_AGENT = "iql"
 """The agent of a run that names none."""

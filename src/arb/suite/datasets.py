@@ -50,7 +50,6 @@ class Wanted:
 
     @property
     def ladder(self) -> str:
-        """The name of the ladder it is made from."""
         robot = self.name.partition("-")[0]
         return "ant" if robot == "antmaze" else robot + "-b" * self.task.name.endswith("-b")
 
@@ -218,9 +217,7 @@ def locate(source: str | os.PathLike[str], make_it: bool = True) -> str:
         found = place
     else:
         known = [*TASKS, *SUITE, *(f"bundled:{name}" for name in bundled_names())]
-        kinds = (
-            f": give a task, suite:NAME, a file ({', '.join(FORMATS)}), a LeRobot folder, minari:NAME or bundled:NAME"
-        )
+        kinds = f": give a task, suite:NAME, a file ({', '.join(FORMATS)}), a LeRobot folder or minari:NAME"
         raise DataError(f"{place!r} is not a dataset{suggest(place, known, 3) or kinds}")
     return found + (f"?{columns}" if columns else "")
 

@@ -35,10 +35,7 @@ EVALUATION_GOAL = 0.75
 
 
 class Walk(AntMaze):
-    """A maze in which nothing ends an episode, and the ant has a new goal when it has reached one.
-
-    `noise` is the standard deviation of the noise on its actions, drawn at every reset.
-    """
+    """A maze in which nothing ends an episode, and the ant has a new goal when it has reached one."""
 
     def __init__(self, maze: str, anywhere: bool, towards: float) -> None:
         super().__init__(MAZES[maze])
@@ -112,16 +109,7 @@ def waypoint(maze: Maze, position: Floats, goal: Floats, rng: np.random.Generato
 def record_walks(
     policy: Any, walk: Walk, horizon: int, rows: int, seed: tuple[int, ...], tell: Tell = lambda _: None
 ) -> Dataset:
-    """Walks of `horizon` rows, with the rewards and terminals of the evaluation.
-
-    Args:
-        policy: of the ant, with `sample(egocentric observation, rng)`.
-        walk: the maze.
-        horizon: rows of a walk.
-        rows: to record at least.
-        seed: of the dataset.
-        tell: told the number of rows from time to time.
-    """
+    """Walks of `horizon` rows by an ant's `policy`, with the rewards and terminals of the evaluation."""
 
     def act(obs: Any, rng: np.random.Generator) -> Any:
         place = waypoint(walk.maze, obs[:2], walk.goal, rng)

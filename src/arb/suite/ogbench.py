@@ -30,6 +30,7 @@ KINDS = {"cube": "play", "scene": "play", "puzzle": "play", "pointmaze": "naviga
 MAZE_NOISE = 0.5
 """Standard deviation of the noise on the direction of a walk through a maze."""
 PLAN_NOISE, SMOOTHING = 0.1, 0.5
+COLUMNS = ("observations", "actions", "terminals", "qpos", "button_states")
 
 
 def ogbench_file(source: str, make: bool = True) -> Path:
@@ -49,28 +50,19 @@ def ogbench_file(source: str, make: bool = True) -> Path:
 
 def _steps(task: Task) -> tuple[dict[str, Any], str]:
     """Observations, actions, states and ends of trajectories, from OGBench's file or recorded here."""
-    name = _without_task(task.name.partition(":")[2])
+    parts = task.name.partition(":")[2].split("-")
+    name = "-".join([*parts[: parts.index("singletask")], parts[-1]])
     theirs = Path("~/.ogbench/data").expanduser() / f"{name}.npz"
     if theirs.is_file():
         with np.load(theirs, allow_pickle=False) as file:
-            wanted = ("observations", "actions", "terminals", "qpos", "button_states")
-            return {key: file[key] for key in wanted if key in file.files}, f"OGBench's file {theirs.name}"
-    robot = name.split("-")[0]
-    if KINDS.get(robot, "") not in name.split("-"):
+            return {key: file[key] for key in COLUMNS if key in file.files}, f"OGBench's file {theirs.name}"
+    robot = parts[0]
+    if KINDS.get(robot, "") not in parts:
         can = ", ".join(f"{one}-...-{kind}" for one, kind in KINDS.items())
         raise DataError(f"{task.name} cannot be recorded here ({can} can): put OGBench's file at {theirs}")
     with progress(f"making {task.name}", ROWS) as tell, _seeded(0):
         steps = _walks(task, tell) if robot == "pointmaze" else _manipulation(task, tell)
-    return (
-        steps,
-        f"recorded here by OGBench's scripted {'ways' if robot == 'pointmaze' else 'plans'}, not OGBench's file",
-    )
-
-
-def _without_task(name: str) -> str:
-    """`cube-single-play-singletask-task2-v0` is made of `cube-single-play-v0`."""
-    parts = name.split("-")
-    return "-".join([*parts[: parts.index("singletask")], parts[-1]])
+    return steps, "recorded here by OGBench's scripted experts, not OGBench's file"
 
 
 def _environment(task: Task, **arguments: Any) -> Any:
@@ -127,9 +119,7 @@ def _walks(task: Task, tell: Any) -> dict[str, Any]:
 
 def _recorded(env: Any, act: Any, tell: Any) -> dict[str, Any]:
     """Episodes of `EPISODE` steps, with the state before every step; the last row of each only ends it."""
-    rows: dict[str, list[Any]] = {
-        name: [] for name in ("observations", "actions", "terminals", "qpos", "button_states")
-    }
+    rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     inner = env.unwrapped
     for number in range(max(1, ROWS // EPISODE)):
         obs, info = env.reset(seed=number)

@@ -58,15 +58,9 @@ def record_recipe(
     seed: tuple[int, ...],
     tell: Tell = lambda _: None,
 ) -> Dataset:
-    """The rows of every part of a recipe, one part after the other.
+    """The rows of every part of a recipe, one part after the other; the last episode of each is completed.
 
-    Args:
-        env: the environment.
-        quality: a key of `RECIPES`.
-        policy: from the name of a policy to how it acts in [-1, 1] (None: at random) and what made it.
-        rows: of the whole dataset, at least one per share of the recipe; the last episode of every part is completed.
-        seed: of the dataset.
-        tell: told the number of rows from time to time.
+    `policy` turns the name of a policy into how it acts in [-1, 1] (None: at random) and what made it.
     """
     recipe = RECIPES[quality]
     parts, stories, planned = [], [], 0
@@ -101,7 +95,6 @@ def random_actor(env: Any) -> Actor:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Of installed packages."""
     found = dict.fromkeys(packages, "not installed")
     for name in packages:
         with suppress(metadata.PackageNotFoundError):

@@ -79,7 +79,13 @@ class Run:
         """Everything the run did up to a step, in order, with actions as the environment took them."""
         session = Session(self.plan, self.folder)
         session.restore()
-        return session.rows(until)
+        rows = np.arange(min(until, session.step))
+        batch = session.buffer.gather(rows)
+        ends = session.buffer.index.next_index[rows] < 0
+        ends[-1] = True  # the recording stops here
+        actions = np.asarray(session.actions.to_env(batch.action), np.float32)
+        lengths = np.diff(np.flatnonzero(ends), prepend=-1)
+        return Dataset(batch.obs, actions, batch.reward, batch.mask == 0, lengths, np.asarray(batch.next_obs)[ends])
 
 
 class Session:
@@ -91,31 +97,23 @@ class Session:
         self.collector = Collector(self.make_env(), act)
         self.actions: ActionMap = self.collector.actions
         if self.actions.discrete:
-            raise DataError(
-                f"{plan.env} has discrete actions: SAC needs a bounded box, only the quality 'random' works without it"
-            )
+            raise DataError(f"{plan.env} has discrete actions: SAC needs a bounded box, only 'random' works without it")
         self.buffer = ReplayBuffer(LONGEST, Uniform(), seed=draw)
         shape = self.collector.env.observation_space.shape
         if shape is None or len(shape) != 1:
-            raise DataError(
-                f"{plan.env} gives observations of shape {shape}: SAC needs vectors, "
-                "only the quality 'random' works without them"
-            )
+            raise DataError(f"{plan.env} gives observations of shape {shape}: SAC needs vectors, 'random' does not")
         self.key = jax.random.key(plan.seed)
         self.agent = SAC.create(self.key, shape[0], self.actions.size, plan.sac)
         self.step = 0
         self.history: list[tuple[int, float]] = []
 
     def make_env(self) -> Any:
-        """The environment, its observations one vector."""
         return flattened(make(self.plan.env))
 
     def advance(self) -> None:
         """Collect a chunk with the policy as it is, random before the end of the warm-up, and learn as much."""
-        warm = self.step >= self.plan.warmup
-        self.collector.collect(
-            on_host(self.agent.actor) if warm else _Random(self.actions.size), self.buffer, self.plan.chunk
-        )
+        actor = on_host(self.agent.actor) if self.step >= self.plan.warmup else _Random(self.actions.size)
+        self.collector.collect(actor, self.buffer, self.plan.chunk)
         if self.step + self.plan.chunk > self.plan.warmup:
             batches = self.buffer.sample((self.plan.chunk, self.plan.batch))
             self.agent, _ = learn(self.agent, batches, jax.random.fold_in(self.key, self.step))
@@ -148,7 +146,6 @@ class Session:
                 old.unlink()
 
     def restore(self) -> None:
-        """Continue from what the folder holds."""
         state = read_json(self.folder / RUN)
         kept, asked = state["plan"], json.loads(json.dumps(asdict(self.plan)))
         changed = [f"{key} {kept.get(key)} there, {asked[key]} here" for key in asked if kept.get(key) != asked[key]]
@@ -158,17 +155,6 @@ class Session:
         self.agent = load(self.folder / f"agent-{self.step:08d}.safetensors", SAC, self.plan.sac)
         self.buffer.load(self.folder / f"buffer-{self.step:08d}.npz")
         self.collector.restore(state["collector"])
-
-    def rows(self, until: int) -> Dataset:
-        """The first steps of the run."""
-        rows = np.arange(min(until, self.step))
-        batch = self.buffer.gather(rows)
-        ends = self.buffer.index.next_index[rows] < 0
-        ends[-1] = True  # the recording stops here
-        ended = batch.mask == 0
-        actions = np.asarray(self.actions.to_env(batch.action), np.float32)
-        lengths = np.diff(np.flatnonzero(ends), prepend=-1)
-        return Dataset(batch.obs, actions, batch.reward, ended, lengths, np.asarray(batch.next_obs)[ends])
 
 
 @dataclass(frozen=True)
@@ -182,10 +168,7 @@ class _Random:
 def train(plan: Plan, folder: Path, report: Callable[[int, float], None] = lambda _step, _value: None) -> Run:
     """Run SAC to the end of the plan, continuing what the folder holds; `report` hears every evaluation."""
     if plan.evaluate_every % plan.chunk or plan.steps % plan.evaluate_every or plan.warmup % plan.chunk:
-        raise DataError(
-            f"steps {plan.steps} must be a multiple of evaluate_every {plan.evaluate_every}, and that and warmup "
-            f"{plan.warmup} a multiple of chunk {plan.chunk}"
-        )
+        raise DataError("steps must be a multiple of evaluate_every, and that and warmup multiples of chunk")
     if plan.steps > LONGEST:
         raise DataError(f"{plan.steps:,} steps of SAC are too many: at most {LONGEST:,}")
     folder.mkdir(parents=True, exist_ok=True)
