@@ -21,8 +21,7 @@ from arb.errors import DataError
 from arb.replay.dataset import Dataset, leaves
 
 FAULT, REMARK = "fault", "remark"
-OUTLIER_SPANS = 10.0
-"""A reward is an outlier this many spans (of the middle 99.8 %) outside of the span."""
+OUTLIER_SPANS = 10.0  # a reward is an outlier this many spans (of the middle 99.8 %) outside of the span
 ROUNDING = 1e-6
 REMEDY = "set timeouts in the last row of every episode, or give every row the number of its episode (episode_ids)"
 Bounds = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -307,14 +306,12 @@ def describe(data: Dataset, reference: Reference | None) -> Iterator[str]:
     yield f"  {'observations':<14} {shapes}, actions {list(data.actions.shape[1:])}"
     if data.extras:
         yield f"  {'also':<14} {', '.join(data.extras)}"
-    lengths = data.lengths
-    yield f"  {'longest':<14} {lengths.max():,} steps (mean {lengths.mean():.1f}, shortest {lengths.min():,})"
     yield f"  {'fingerprint':<14} {data.fingerprint[:16]}"
     for note in notes:
         yield f"  {'repaired':<14} {note}"
     columns = {"worst": 0.0, "10 %": 0.1, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "90 %": 0.9, "best": 1.0}
     yield f"\n  {'episodes':<10}" + "".join(f"{label:>10}" for label in (*columns, "mean"))
     score = {"score": normalised(data.episode_returns, reference)} if reference else {}
-    for label, values in {"return": data.episode_returns, **score, "length": lengths}.items():
+    for label, values in {"return": data.episode_returns, **score, "length": data.lengths}.items():
         numbers = (*np.quantile(values, [*columns.values()]), values.mean())
         yield f"  {label:<10}" + "".join(f"{number:>10.1f}" for number in numbers)

@@ -15,12 +15,9 @@ from numpy.typing import NDArray
 from arb.errors import DataError
 from arb.replay.dataset import Array, Columns, Dataset, check_columns, discontinuities, episode_ends
 
-STATE = ("infos/qpos", "infos/qvel")
-"""The simulator's state in D4RL's files."""
-FEWEST = 5
-"""With fewer known starts their spread says nothing."""
-MOST_UNFLAGGED = 2
-"""For each start that is known, at most so many may be unflagged."""
+STATE = ("infos/qpos", "infos/qvel")  # the simulator's state in D4RL's files
+FEWEST = 5  # with fewer known starts their spread says nothing
+MOST_UNFLAGGED = 2  # for each start that is known, at most so many may be unflagged
 ROUNDING = 1e-6
 
 
@@ -69,20 +66,15 @@ def _repaired(data: Columns, measured: bool) -> tuple[Columns, list[str]]:
     """
     if data.next_obs is None or data.truncated is None or data.episode is not None or len(data) < 2:
         return data, []
-    flagged = np.flatnonzero((data.truncated | data.terminated)[:-1])
-    if len(flagged) == 0:
-        return data, []
-    ends = discontinuities(data)[:-1]
-    if not ends.any() and not measured:
-        text = f"next_observations is observations shifted by one row, also across {len(flagged)} flagged ends"
+    flagged, ends = (data.truncated | data.terminated)[:-1], discontinuities(data)[:-1]
+    if flagged.any() and not ends.any() and not measured:
+        text = f"next_observations is observations shifted by one row, also across {flagged.sum()} flagged ends"
         return replace(data, next_obs=None), [f"{text}: not used"]
     wrong = np.flatnonzero(data.truncated[:-1] & ~ends)
-    if len(wrong) == 0:
-        return data, []
     truncated = data.truncated.copy()
     truncated[wrong] = False
     text = f"timeouts is set where the episode continues ({some_rows(wrong)}): taken from the discontinuities instead"
-    return replace(data, truncated=truncated), [text]
+    return replace(data, truncated=truncated), [text] if len(wrong) else []
 
 
 def find_ends(data: Columns) -> NDArray[np.bool_]:
@@ -106,25 +98,18 @@ def find_ends(data: Columns) -> NDArray[np.bool_]:
 def unknown_starts(obs: Array, known: NDArray[np.integer[Any]]) -> NDArray[np.intp] | None:
     """Rows that look like a start without being known as one, or None where starts cannot be told from other rows.
 
-    Environments start in a small region (D4RL's: noise of a few thousandths on positions, a tenth on velocities), and
-    hardly ever come back to all of it at once. So known first observations tell unknown ones from ordinary steps.
-
-    They cannot if they are too few, or if an environment starts anywhere (a pendulum at any angle): then more rows
-    lie in the box around them than there could well be forgotten starts.
+    Environments start in a small region and hardly ever come back to all of it at once, so known first observations
+    tell unknown ones from ordinary steps. They cannot if they are too few, or if an environment starts anywhere: then
+    more rows lie in the box around them than there could well be forgotten starts.
     """
     if len(known) < FEWEST or obs.dtype.kind != "f":
         return None
     flat, rows = obs.reshape(len(obs), -1), np.setdiff1d(np.arange(len(obs)), known)
     low, high = flat[known].min(0), flat[known].max(0)
-    half = widening(len(known)) * (high - low) / 2 + ROUNDING
+    half = (1.25 + 10.0 / len(known)) * (high - low) / 2 + ROUNDING  # the fewer are known, the less they have spanned
     for column in range(flat.shape[1]):  # a column at a time: no temporary as large as the data
         rows = rows[np.abs(flat[rows, column] - (low[column] + high[column]) / 2) <= half[column]]
     return rows if len(rows) <= MOST_UNFLAGGED * len(known) else None
-
-
-def widening(known: int) -> float:
-    """How much wider than the span of the known starts the box is: the fewer there are, the less they have spanned."""
-    return 1.25 + 10.0 / known
 
 
 def some_rows(rows: NDArray[np.integer[Any]]) -> str:

@@ -1,6 +1,5 @@
 """Where datasets are on this machine, and the download of D4RL's: progress, resume, mirrors, checksums."""
 
-import errno
 import http.client
 import os
 import re
@@ -14,11 +13,8 @@ from arb.errors import DataError
 from arb.files import sha256_of
 from arb.progress import progress
 
-BLOCK = 1 << 20
-TIMEOUT_SECONDS = 30
+BLOCK, TIMEOUT_SECONDS = 1 << 20, 30
 BUNDLED = Path(__file__).parent / "bundled"
-D4RL_CACHE = Path(".d4rl") / "datasets"
-"""Where D4RL itself keeps its files, below the home directory."""
 
 
 def cache_directory() -> Path:
@@ -30,7 +26,7 @@ def cache_directory() -> Path:
 
 def cached(task: Task) -> Path:
     """Where a task's file is, or is to be: here, or where D4RL has already put it."""
-    theirs = Path.home() / D4RL_CACHE / task.file
+    theirs = Path.home() / ".d4rl" / "datasets" / task.file
     return theirs if theirs.exists() else cache_directory() / task.file
 
 
@@ -41,10 +37,9 @@ def bundled_names() -> list[str]:
 
 def bundled(name: str) -> Path:
     """The file of a dataset that comes with the package."""
-    path = BUNDLED / f"{name}.hdf5"
     if name not in bundled_names():
         raise DataError(f"no bundled dataset is called {name!r}; there are {', '.join(bundled_names())}")
-    return path
+    return BUNDLED / f"{name}.hdf5"
 
 
 def fetched(name: str) -> Path:
@@ -75,8 +70,6 @@ def fetch(task: Task, mirrors: tuple[str, ...] = ()) -> Path:
         try:
             _complete(url, part, task)
         except (OSError, http.client.HTTPException, ValueError) as problem:
-            if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
-                raise DataError(f"{part}: {problem.strerror}; free some space and run the same command again") from None
             failures.append(f"{urlsplit(url).netloc}: {first_line(problem)}")
             continue
         part.replace(path)

@@ -86,19 +86,16 @@ class Listing:
                 raise DataError(f"{self.path}: {name} holds {array.dtype}, not numbers")
             check_size(self.path, _nbytes(array), self.size, f"{name} of shape {array.shape}")
         check_size(self.path, sum(map(_nbytes, found.values())), self.size)
-        return {name: self._one(name, array) for name, array in found.items()}
-
-    def _one(self, name: str, array: Any) -> Array:
-        convert = array.dtype.kind == "f" and array.dtype != np.float32 and hasattr(array, "astype")
-        with one_line(f"{self.path}: {name} cannot be read"), np.errstate(over="ignore"):
-            return single_precision(np.asarray(array.astype(np.float32)[()] if convert else array[()]))
+        for name, array in found.items():
+            convert = array.dtype.kind == "f" and array.dtype != np.float32
+            with one_line(f"{self.path}: {name} cannot be read"), np.errstate(over="ignore"):
+                found[name] = single_precision(np.asarray(array.astype(np.float32)[()] if convert else array[()]))
+        return found
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
 def read_dataset(path: Source, columns: str = "") -> Dataset:
-    """Read a dataset from a file; its provenance holds the file's attributes.
-
-    Repairs are in `provenance["repaired"]` too, and each is a `DataWarning`.
+    """Read a dataset from a file; its provenance holds the file's attributes, and its repairs, each a `DataWarning`.
 
     Args:
         path: a file (`.hdf5`, `.h5`, `.npz`, `.csv`, `.parquet`), the folder of a LeRobot dataset, or `minari:NAME`.
@@ -120,7 +117,7 @@ def read_columns(path: Source, columns: str = "") -> tuple[dict[str, Any], dict[
         return _read_minari(path.removeprefix("minari:"))
     mapping = parse_columns(columns or carried)
     with _open(path) as listing:
-        if "dataset.json" in listing.arrays and path.endswith(".npz"):  # written by `Dataset.save`
+        if "header.json" in listing.arrays and path.endswith(".npz"):  # written by `Dataset.save`
             saved = Dataset.load(path)
             return saved.to_dict(), dict(saved.provenance)
         read = _read_episodes if any(map(_EPISODE.match, listing.arrays)) else _read_flat
@@ -131,7 +128,7 @@ def read_attributes(path: Source) -> dict[str, Any]:
     """What a file says about itself (its environment, its seed), without reading its columns."""
     path, _ = split_columns(path)
     with _open_npz(Path(path), 2 * MOST_TEXT) if path.lower().endswith(".npz") else _open(path) as listing:
-        if "dataset.json" in listing.arrays:
+        if "header.json" in listing.arrays:
             return dict(Dataset.load(path).provenance)
         return listing.attributes
 
@@ -307,11 +304,7 @@ def _check_missing(listing: Listing, names: Iterable[str]) -> None:
 
 
 def suggested(present: Iterable[str], missing: Iterable[str]) -> str:
-    """A mapping from the names that are there to those that are missing, as far as they can be guessed.
-
-    >>> suggested(["obs", "act", "reward", "done"], ["observations", "actions", "rewards", "terminals"])
-    'observations=obs,actions=act,rewards=reward,terminals=done'
-    """
+    """A mapping from the names that are there to those that are missing, as far as they can be guessed."""
     guesses = {name: next((other for other in OTHER_NAMES[name] if other in set(present)), "") for name in missing}
     return ",".join(f"{name}={other}" for name, other in guesses.items() if other)
 
@@ -378,8 +371,8 @@ def _open_npz(path: Path, most: float = math.inf) -> Iterator[Listing]:
         check_size(str(path), sum(sizes.values()), size)
         file = np.load(path, allow_pickle=False)
     with file:
-        saved = "dataset.json" in file.files  # by `Dataset.save`, which reads the rest itself
-        for name in ["dataset.json"] if saved else [name for name in sizes if sizes[name] <= most][:MOST_ENTRIES]:
+        saved = "header.json" in file.files  # by `Dataset.save`, which reads the rest itself
+        for name in ["header.json"] if saved else [name for name in sizes if sizes[name] <= most][:MOST_ENTRIES]:
             try:
                 arrays[name] = np.asarray(file[name])
             except Exception as problem:  # one broken array spoils only itself
@@ -396,7 +389,7 @@ def _short(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nbytes(array: Any) -> int:
-    return 0 if isinstance(array, str) else math.prod(array.shape) * array.dtype.itemsize
+    return math.prod(array.shape) * array.dtype.itemsize
 
 
 # ---- CSV and Parquet -------------------------------------------------------------------------------------------------
@@ -556,11 +549,7 @@ def write_dataset(path: Path, dataset: Dataset, compression: int = 4) -> None:
 
 
 def without_suffix(name: str) -> str:
-    """A file's name as folders of runs have it.
-
-    >>> without_suffix("my.hdf5"), without_suffix("my.csv")
-    ('my', 'my.csv')
-    """
+    """A file's name as folders of runs have it."""
     return next((name.removesuffix(end) for end in WRITTEN if name.endswith(end)), name)
 
 
@@ -602,6 +591,4 @@ def one_line(what: str) -> Iterator[None]:
 
 
 def first_line(problem: Exception) -> str:
-    """What an exception says, in one line."""
-    text = (str(problem).splitlines() or [""])[0].strip()
-    return text[:300] or type(problem).__name__
+    return str(problem).strip().partition("\n")[0][:300] or type(problem).__name__
