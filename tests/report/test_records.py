@@ -448,15 +448,6 @@ def test_what_an_archive_holds_stays_and_what_is_found_again_replaces_it(tmp_pat
     assert {run.status for run in read_runs([tmp_path / "a.jsonl"]).all} == {"done"}
 
 
-def test_scores_that_do_not_follow_from_the_returns_are_not_packed(tmp_path):
-    folder = write_run(tmp_path / "runs/a")
-    described = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**described, "reference": [0.0, 1.0]}))
-    with pytest.raises(DataError, match="do not follow from its returns"):
-        pack([tmp_path / "runs"], tmp_path / "a.jsonl")
-    assert not (tmp_path / "a.jsonl").exists()
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -158,11 +158,6 @@ scores = arrays(float, st.integers(1, 12), elements=st.floats(-200, 200, width=3
 tasks = st.lists(arrays(float, st.integers(2, 5), elements=st.floats(-200, 200, width=32)), min_size=1, max_size=4)
 
 
-def test_std_is_the_sample_standard_deviation():
-    assert stats.sample_std([1.0, 2.0, 6.0]) == pytest.approx(7**0.5)  # (4 + 1 + 9) / 2
-    assert stats.sample_std([3.0]) is None
-
-
 def test_iqm_leaves_out_a_quarter_at_either_end():
     assert stats.iqm([8.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 700.0]) == pytest.approx((3 + 4 + 5 + 6) / 4)
     assert stats.iqm([1.0, 2.0, 30.0]) == 11.0  # a quarter of three, rounded down, is none

@@ -197,6 +197,8 @@ def test_training_in_words():
 
 def test_an_entry_of_no_seeds_is_empty():
     assert mean_entry(results(flat(1.0, status="unfinished")).groups[0].values("last")).value is None
+    assert mean_entry(np.array([1.0, 2.0, 6.0])).std == pytest.approx(7**0.5)  # (4 + 1 + 9) / 2
+    assert mean_entry(np.array([3.0])).std is None
 
 
 def test_the_table_by_hand(tmp_path):

@@ -45,21 +45,18 @@ _COLUMNS = 3
 
 
 # ---- how strategies look ---------------------------------------------------------------------------------------------
-def strategy_colour(name: str) -> str:
-    """A strategy's colour; that of a plug-in depends on its name alone."""
-    return COLOURS.get(name, OTHER_COLOURS[sum(name.encode()) % len(OTHER_COLOURS)])
-
-
 def looks(results: Results) -> dict[str, tuple[str, str]]:
     """Colour and dash pattern of each variant; variants of one strategy run from dark to light."""
     by_strategy: dict[str, dict[str, None]] = {}
     for group in results.groups:
         by_strategy.setdefault(group.strategy, {})[group.variant] = None
-    return {
-        name: (_lightened(strategy_colour(strategy), 0.55 * i / max(1, len(names) - 1)), _DASHES[i % len(_DASHES)])
-        for strategy, names in by_strategy.items()
-        for i, name in enumerate(names)
-    }
+    found = {}
+    for strategy, names in by_strategy.items():
+        # The colour of a plug-in depends on its name alone.
+        colour = COLOURS.get(strategy, OTHER_COLOURS[sum(strategy.encode()) % len(OTHER_COLOURS)])
+        for i, name in enumerate(names):
+            found[name] = _lightened(colour, 0.55 * i / max(1, len(names) - 1)), _DASHES[i % len(_DASHES)]
+    return found
 
 
 def _lightened(colour: str, share: float) -> str:
@@ -302,11 +299,6 @@ def plain(text: str) -> str:
 
 
 def short(value: float) -> str:
-    """A number of steps.
-
-    >>> short(40_000), short(1e6)
-    ('40k', '1M')
-    """
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:g}{letter}"

@@ -33,16 +33,11 @@ Status = Literal["done", "unfinished", "failed", "missing"]
 """A run that cannot be read counts as failed; a planned run without a folder is missing."""
 
 ARCHIVE = ".jsonl"
-FORMAT = 1
-"""Of a line in an archive."""
-MAX_LINE = 2**24
-"""Bytes of a line in an archive."""
-MAX_POINTS = 200
-"""Points that an archive keeps of a replay metric, evenly spaced, the last among them."""
-LARGEST = 1e12
-"""No score, return or step is beyond it, so that sums and squares of such numbers are finite."""
-_RUN = RunFolder("")
-"""For the names of its files."""
+FORMAT = 1  # of a line in an archive
+MAX_LINE = 2**24  # bytes of a line in an archive
+MAX_POINTS = 200  # that an archive keeps of a replay metric, evenly spaced, the last among them
+LARGEST = 1e12  # no score, return or step is beyond it, so that sums and squares of such numbers are finite
+_RUN = RunFolder("")  # for the names of its files
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,10 +173,8 @@ def _described(place: str, values: Any) -> Record:
     machine = parts["machine"]
     if isinstance(machine.get("seconds"), dict):
         machine["seconds"] = {phase: _number(value, "seconds") for phase, value in machine["seconds"].items()}
-    versions = {name: sanitize(version) for name, version in parts["versions"].items()}
     reference = None if values.get("reference") is None else read_reference(values["reference"])
-    about = {"env": sanitize(values.get("env") or ""), "reference": reference, "data": parts["data"]}
-    return Record(place, parts["config"], **about, versions=versions, machine=machine)
+    return Record(place, env=sanitize(values.get("env") or ""), reference=reference, **parts)
 
 
 def _checked(record: Record, curves: Mapping[str, Curve], metrics: Mapping[str, Mapping[str, Floats]]) -> Record:
@@ -317,7 +310,7 @@ def spaced(n: int, most: int) -> NDArray[np.int64]:
 # ---- finding and reading ---------------------------------------------------------------------------------------------
 def read_runs(paths: Sequence[Path]) -> Runs:
     """Every run folder, planned run and archive at any depth below the paths, which may also name archives."""
-    planned: dict[Path, Mapping[str, Any]] = {}
+    planned: dict[Path, tuple[Path, Mapping[str, Any]]] = {}
     unreadable: list[str] = []
     folders: set[Path] = set()
     archives: dict[Path, Path] = {}
@@ -336,12 +329,9 @@ def read_runs(paths: Sequence[Path]) -> Runs:
                 unreadable.append(f"{plan} cannot be read ({_message(error)}): runs not started are not counted")
     # A run is done once per place, however its path is written.
     places = {folder.resolve(): folder for folder in sorted(folders)}
-    plans = {folder.resolve(): config for folder, config in planned.items()}
-    found = [_read(folder, plans.get(place, {})) for place, folder in places.items()]
-    for folder in sorted(planned):
-        if folder.resolve() not in places:
-            places[folder.resolve()] = folder
-            found.append(Record(sanitize(folder), planned[folder], "missing", "planned, but not started"))
+    found = [_read(folder, planned.get(place, ("", {}))[1]) for place, folder in places.items()]
+    never = [plan for place, plan in planned.items() if place not in places]
+    found += [Record(sanitize(folder), config, "missing", "planned, but not started") for folder, config in never]
     for archive in archives.values():
         try:
             found += read_archive(archive)
@@ -381,13 +371,14 @@ def _visible(path: Path, name: str) -> Iterator[Path]:
             yield file
 
 
-def _planned(plan: Path) -> dict[Path, Mapping[str, Any]]:
+def _planned(plan: Path) -> dict[Path, tuple[Path, Mapping[str, Any]]]:
     found = {}
     for cell in read_json(plan)["cells"]:
         folder = cell["folder"]
         if not isinstance(folder, str) or folder != sanitize(folder, 1000):
             raise DataError("a folder is not a name")
-        found[plan.parent / folder] = _described("", {"config": cell["config"]}).config
+        path = plan.parent / folder
+        found[path.resolve()] = path, _described("", {"config": cell["config"]}).config
     return found
 
 
@@ -409,7 +400,7 @@ def _message(error: Exception) -> str:
 
 # ---- packing ---------------------------------------------------------------------------------------------------------
 class Packed(NamedTuple):
-    """What an archive holds now: `kept` runs were in it and not found again, `left_out` ones are not, with reasons."""
+    """What an archive holds now: `kept` runs were in it and not found again, `left_out` ones are not in it."""
 
     runs: int
     kept: int
@@ -440,8 +431,8 @@ def pack(paths: Sequence[Path], out: Path) -> Packed:
     found = [*((False, run) for run in runs.all), *((True, run) for run in held)]
     for old, run in sorted(found, key=lambda one: (one[1].status != "done", one[0])):
         key = json.dumps([run.config, run.data.get("sha256")], sort_keys=True)
-        if reason := _why_not(run):
-            left_out.append(f"{run.place}: {reason}")
+        if run.status not in ("done", "failed") or not run.config:  # without the failed, results would look too good
+            left_out.append(f"{run.place}: {run.status}, {run.reason}")
         elif key not in lines:
             order = (run.task, run.agent, run.strategy, run.seed, key)
             lines[key] = order, to_line(run, _name(run, paths))
@@ -452,17 +443,6 @@ def pack(paths: Sequence[Path], out: Path) -> Packed:
     with atomic_write(out) as unfinished:
         unfinished.write_bytes(data)
     return Packed(len(lines), kept, tuple(left_out), len(data))
-
-
-def _why_not(run: Record) -> str:
-    """Why a run does not belong in an archive; failed runs do, because results without them would look too good."""
-    if run.status not in ("done", "failed"):
-        return f"{run.status}, {run.reason}"
-    for curve in run.curves.values():
-        for scores, returns in zip(curve.scores, curve.returns, strict=True):
-            if not np.allclose(scores, normalised(returns, run.reference), rtol=1e-6, atol=1e-6):
-                return "the scores in eval.csv do not follow from its returns and the reference in config.json"
-    return "" if run.config else run.reason
 
 
 def _name(run: Record, paths: Sequence[Path]) -> str:

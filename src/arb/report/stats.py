@@ -38,12 +38,6 @@ class Estimate(NamedTuple):
     high: float | None
 
 
-def sample_std(values: ArrayLike) -> float | None:
-    """The sample standard deviation (divided by n - 1); None for a single value."""
-    values = np.asarray(values, float)
-    return float(np.std(values, ddof=1)) if len(values) > 1 else None
-
-
 # ---- Student's interval and test -------------------------------------------------------------------------------------
 def mean_of(differences: ByTask) -> float:
     """The mean over tasks of the mean over seeds."""

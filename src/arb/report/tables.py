@@ -146,8 +146,10 @@ def _tex(text: str) -> str:
 
 
 def mean_entry(values: Floats) -> Entry:
-    """Mean and sample standard deviation over seeds."""
-    return Entry(float(values.mean()), stats.sample_std(values), n=len(values)) if len(values) else Entry()
+    """Mean and sample standard deviation (divided by n - 1) over seeds."""
+    if not len(values):
+        return Entry()
+    return Entry(float(values.mean()), float(np.std(values, ddof=1)) if len(values) > 1 else None, n=len(values))
 
 
 def estimated(found: Estimate | None, *, bold: bool = False, n: int | None = None, digits: int = 1) -> Entry:
