@@ -134,11 +134,7 @@ def read_attributes(path: Source) -> dict[str, Any]:
 
 
 def split_columns(path: Source) -> tuple[str, str]:
-    """A path and the mapping of columns that it carries.
-
-    >>> split_columns("log.hdf5?observations=state")
-    ('log.hdf5', 'observations=state')
-    """
+    """A path and the mapping of columns that it carries, as in `log.hdf5?observations=state`."""
     place, mark, columns = os.fspath(path).rpartition("?")
     return (place, columns) if mark and "=" in columns else (os.fspath(path), "")
 

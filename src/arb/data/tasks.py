@@ -208,11 +208,7 @@ def task_of(source: str) -> Task | None:
 
 
 def family_of(source: str, env: str = "") -> Family:
-    """The family of a source of data; of one that is not a task, that of the environment it is played in.
-
-    >>> family_of("antmaze-large-play-v2").name, family_of("mine.hdf5", "arb/hopper-v2").name, family_of("x.npz").name
-    ('antmaze', 'locomotion', 'other')
-    """
+    """The family of a source of data; of one that is not a task, that of the environment it is played in."""
     task = task_of(source) or next((task for task in TASKS.values() if env and task.env == env), None)
     return FAMILIES[task.family if task else "other"]
 

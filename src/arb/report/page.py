@@ -307,11 +307,7 @@ def _origins(runs: Sequence[Record]) -> list[tuple[str, list[str], list[list[str
 
 
 def summarise(values: Iterable[object]) -> str:
-    """What runs have in common, or every value that there is with its number of runs.
-
-    >>> summarise(["1.2", "1.2"]), summarise(["b", "a", "b", None])
-    ('1.2', 'a (1 run), b (2 runs), not recorded (1 run)')
-    """
+    """What runs have in common, or every value that there is with its number of runs."""
     found = Counter(str(value or "not recorded") for value in values)
     shown = found if len(found) == 1 else (f"{value} ({count(n, 'run')})" for value, n in sorted(found.items()))
     return ", ".join(shown)

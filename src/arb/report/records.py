@@ -129,11 +129,7 @@ class Runs:
 
 # ---- what may stand in a file ----------------------------------------------------------------------------------------
 def sanitize(value: Any, most: int = 300) -> str:
-    r"""Text on one line, without control characters, lone surrogates or marks that change the direction of writing.
-
-    >>> sanitize("a\nb \x1b[31mred")
-    'a�b �[31mred'
-    """
+    """Text on one line, without control characters, lone surrogates or marks that change the direction of writing."""
     text = str(value)
     shown = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:most])
     return shown + ("…" if len(text) > most else "")
@@ -299,11 +295,7 @@ def _metrics(part: Any) -> dict[str, Floats]:
 
 
 def spaced(n: int, most: int) -> NDArray[np.int64]:
-    """At most so many of the numbers 0..n-1, evenly spaced, the last among them.
-
-    >>> spaced(5, 3).tolist(), spaced(2, 9).tolist()
-    ([0, 2, 4], [0, 1])
-    """
+    """At most so many of the numbers 0..n-1, evenly spaced, the last among them."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
 
 
@@ -680,11 +672,7 @@ def _label(run: Record, keys: Sequence[str]) -> str:
 
 
 def format_value(value: Any) -> str:
-    """The value of a setting in a label.
-
-    >>> format_value([0.5, 2.0]), format_value("auto")
-    ('[0.5,2]', 'auto')
-    """
+    """The value of a setting in a label."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):

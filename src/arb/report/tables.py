@@ -152,11 +152,11 @@ def mean_entry(values: Floats) -> Entry:
     return Entry(float(values.mean()), float(np.std(values, ddof=1)) if len(values) > 1 else None, n=len(values))
 
 
-def estimated(found: Estimate | None, *, bold: bool = False, n: int | None = None, digits: int = 1) -> Entry:
+def estimated(found: Estimate | None, *, bold: bool = False, n: int | None = None) -> Entry:
     """A difference with its interval; no difference is an empty entry."""
     if found is None:
         return Entry()
-    return Entry(found.value, None, found.low, found.high, n, bold, digits=digits, signed=True)
+    return Entry(found.value, None, found.low, found.high, n, bold, signed=True)
 
 
 def with_best(entries: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -169,8 +169,7 @@ def with_best(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------
-STARTED = ("area", "last", "best")
-"""Measures whose tables show the pre-trained score beside them."""
+STARTED = ("area", "last", "best")  # measures whose tables show the pre-trained score beside them
 
 
 def score_table(results: Results, agent: str, measure: str = PRIMARY) -> Table:
