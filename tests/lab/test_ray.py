@@ -79,7 +79,7 @@ class Node:
 
     def jobs(self) -> list[int]:
         """The processes that train on it."""
-        return [pid for pid in self.family if b"arb.lab.sweep" in read(f"/proc/{pid}/cmdline")]
+        return [pid for pid in self.family if b"ray::run_slice" in read(f"/proc/{pid}/cmdline")]
 
     def kill(self) -> None:
         send(signal.SIGKILL, self.family)

@@ -4,20 +4,18 @@ Nothing but Ray connects the machines; no storage need be shared. When a node di
 at most a slice of each is lost; a run ends in the same bytes however often it was cut.
 
 Ray ends its driver at once when it loses the node through which it is connected, and blocks it when the head does not
-answer. So the driver is a process of its own, `python -m arb.lab.ray`, and `on_ray` sees it end or fall silent.
+answer. So the driver is a process of its own, and `on_ray` sees it end or fall silent.
 """
 
-import fcntl
 import hashlib
 import importlib.util
 import io
 import logging
 import os
-import queue
 import secrets
 import shutil
 import socket
-import stat
+import sys
 import tarfile
 import tempfile
 import threading
@@ -26,7 +24,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from arb.data.formats import split_columns
 from arb.errors import DataError
@@ -34,8 +32,8 @@ from arb.lab import sweep
 from arb.lab.config import Config, from_flat
 from arb.lab.folder import SHARED, RunFolder
 from arb.lab.grid import Cell
-from arb.lab.machine import cores, stoppable
-from arb.lab.sweep import Claim, Message, Messages, Say, Stop, View, Worker
+from arb.lab.machine import cores
+from arb.lab.sweep import Claim, Message, Say, Stop, View, Worker
 from arb.suite.datasets import locate
 
 MAX_RETRIES = 5
@@ -72,9 +70,8 @@ def on_ray(request: Mapping[str, Any], address: str, view: View, asked_to_stop: 
     """Let the nodes of a cluster do the work; without an address, start Ray on this machine for this sweep alone."""
     # Ray names sockets after its folder, whose path must be short.
     short = tempfile.gettempdir() if len(tempfile.gettempdir()) < 40 else "/tmp"
-    folder, messages = tempfile.mkdtemp(prefix="arb-", dir=short), Messages()
-    driver = Worker("arb.lab.ray", messages)
-    driver.request({**request, "address": address, "folder": folder})
+    folder = tempfile.mkdtemp(prefix="arb-", dir=short)
+    driver = Worker(drive, {**request, "address": address, "folder": folder}, Path(folder) / "driver.log")
     head, stopping, heard = "", False, time.monotonic()
     try:
         while True:
@@ -82,16 +79,14 @@ def on_ray(request: Mapping[str, Any], address: str, view: View, asked_to_stop: 
                 stopping = True
                 view.screen.say("Cancelling the tasks; what they did since their last slice is lost")
                 driver.process.terminate()
-            try:
-                _, message = messages.get(timeout=0.5)
-                heard = time.monotonic()
-            except queue.Empty:
-                message = {"event": "silence"}
+            message: Message | None = {"event": "silence"}
+            if driver.messages.poll(sweep.WAIT_SECONDS):
+                message, heard = driver.receive(), time.monotonic()
             gone = message is None or time.monotonic() - heard > (SILENT_SECONDS if head else START_SECONDS)
             if gone and stopping:
                 return
-            if gone and "Traceback" in driver.log():
-                raise RuntimeError(f"the process that talks to Ray failed:\n{driver.log()}")
+            if gone and "Traceback" in driver.printed():
+                raise RuntimeError(f"the process that talks to Ray failed:\n{driver.printed()}")
             if gone and head:
                 lost = f"the head of the Ray cluster at {head} is gone; finished slices are saved"
                 raise DataError(f"{lost}: start Ray again and run the same command to continue")
@@ -99,10 +94,10 @@ def on_ray(request: Mapping[str, Any], address: str, view: View, asked_to_stop: 
                 case {"event": "connected", "head": found}:
                     head = found
                 case {"event": "refused", "reason": reason}:
-                    raise DataError(_refusal(address, reason, driver.log()))
+                    raise DataError(_refusal(address, reason, driver.printed()))
                 case {"event": "end"}:
                     return
-                case other:
+                case {} as other:
                     view.hear(other)
     finally:
         driver.close(LEAVE_SECONDS)
@@ -126,6 +121,7 @@ def drive(request: Mapping[str, Any], say: Say, asked_to_stop: Stop) -> None:
     own: dict[str, Any] = {}
     if not request["address"]:
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # for Ray's processes
         if not (os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")):
             # Ray would else write a token to the home folder, and every later cluster would ask for it.
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
@@ -262,73 +258,59 @@ class _Driver:
 
 
 # ---- on a node -------------------------------------------------------------------------------------------------------
-_WORKER: Worker | None = None
-_MESSAGES = Messages()
-_CORE: IO[str] | None = None
-
-
 def run_slice(request: dict[str, Any], state: bytes, digest: str, content: list[Any]) -> tuple[list[Message], bytes]:
-    """Work on a folder for some time: the last messages of the worker, and the folder as it is then.
-
-    The worker process is kept, with its compiled code, for the next task that Ray sends to this process.
-    """
+    """Work on a folder for some time: the last messages of the worker, and the folder as it is then."""
     import ray
 
-    global _WORKER
-    place = private_folder()
-    for left in place.glob("task-*-*"):  # of tasks that were killed, as those are that somebody cancels
-        if not Path(f"/proc/{left.name.split('-')[1]}").exists():
-            shutil.rmtree(left, ignore_errors=True)
+    take_core()
+    place, said = private_folder(), list[Message]()
     inputs = place / f"input-{digest}"
     if not inputs.exists():
-        unfinished = Path(tempfile.mkdtemp(dir=place))
-        unpack(ray.get(content[0]), unfinished)
-        with suppress(OSError):  # another task was faster
-            unfinished.replace(inputs)
-        shutil.rmtree(unfinished, ignore_errors=True)
-    data = next(iter((inputs / "data").glob("*")), None)
-    with tempfile.TemporaryDirectory(prefix=f"task-{os.getpid()}-", dir=place) as scratch:
+        unpack(ray.get(content[0]), place / "unfinished")
+        (place / "unfinished").replace(inputs)
+    data = next((str(path) for path in (inputs / "data").glob("*")), None)
+    (name, config), *_ = request["cells"]
+
+    def say(message: Message) -> None:
+        said[:] = [old for old in said if not old["event"] == message["event"] == "progress"]
+        said.append({**message, "cell": name})
+
+    with tempfile.TemporaryDirectory(dir=place) as scratch:
         unpack(state, Path(scratch))
-        (name, config), *_ = request["cells"]
-        own = {"out": scratch, "cells": [("run", config)], "modules": str(inputs / "modules")}
-        _WORKER = _WORKER or Worker("arb.lab.sweep", _MESSAGES, _free_core())
-        _WORKER.request({**request, **own, "data": str(data) if data else None})
-        said: list[Message] = []
-        while (message := _MESSAGES.get()[1]) != {"event": "end"}:
-            if message is None:
-                reason, _WORKER = _WORKER.death(), None
-                raise RuntimeError(reason)  # Ray repeats the task
-            said = [old for old in said if not old["event"] == message["event"] == "progress"]
-            said.append({**message, "cell": name})
+        own = {"out": scratch, "cells": [("run", config)], "modules": str(inputs / "modules"), "data": data}
+        sweep.work({**request, **own}, say, lambda: False)
         return said, packed({part: Path(scratch) / part for part in ("run", SHARED)})
 
 
 @cache
-def private_folder() -> Path:
-    """A folder for what the tasks of one user share on a node, which nobody else can have prepared or can enter.
+def take_core() -> socket.socket | None:
+    """Keep this process on a core of its own before JAX looks how many there are; Ray has set its one thread.
 
-    One with a known name is used if it is really a folder, of this user, closed to others; else a fresh one.
+    The core is taken by a name in the system's abstract namespace. If no core is free, one is shared.
     """
-    folder = Path(tempfile.gettempdir()) / f"arb-{os.getuid()}"
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
-        return folder
-    return Path(tempfile.mkdtemp(prefix="arb-"))
-
-
-def _free_core() -> int:
-    """A core of this node that no other process of this kind has taken; if there is none, one to share."""
-    global _CORE
-    for core in cores():
-        _CORE = (private_folder() / f"core-{core}").open("w")
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    own = cores()
+    for core in own:
+        taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            fcntl.flock(_CORE, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return core
-        except BlockingIOError:
-            _CORE.close()
-    return cores()[os.getpid() % len(cores())]
+            taken.bind(f"\0arb-core-{core}")
+        except OSError:
+            taken.close()
+        else:
+            sweep.pin(core)
+            return taken
+    sweep.pin(own[os.getpid() % len(own)])
+    return None
+
+
+@cache
+def private_folder() -> Path:
+    """A folder for the tasks of this process; those of processes that were killed are removed."""
+    for left in Path(tempfile.gettempdir()).glob("arb-ray-*-*"):
+        if not Path(f"/proc/{left.name.split('-')[2]}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"arb-ray-{os.getpid()}-"))
 
 
 # ---- folders as bytes ------------------------------------------------------------------------------------------------
@@ -358,15 +340,3 @@ def put_back(source: Path, folder: Path) -> None:
         if path.is_dir():
             shutil.rmtree(folder / path.name, ignore_errors=True)
         path.replace(folder / path.name)
-
-
-def main() -> None:
-    """The driver's process."""
-    with stoppable() as asked_to_stop:
-        sweep.serve(lambda request, say: drive(request, say, asked_to_stop))
-
-
-if __name__ == "__main__":
-    from arb.lab import ray as module  # by its name, under which the nodes import it
-
-    module.main()

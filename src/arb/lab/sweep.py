@@ -4,27 +4,28 @@ A folder with its lock is the scheduler. A worker takes the next folder that is 
 runs that share a pre-training wait for the one that does it, which holds a lock of its own meanwhile. So a worker that
 dies loses nothing but its work since the last checkpoint, and any number of sweeps may work in one folder.
 
-A worker is a process on one core, `python -m arb.lab.sweep`. It reads requests and writes messages, one JSON object per
-line. XLA looks once how many cores there are and never splits a sum on a single one, so a run ends in the same bytes in
-a sweep, on Ray, and alone on one core.
+A worker is a process on one core. XLA looks once how many cores there are and never splits a sum on a single one, so a
+run ends in the same bytes in a sweep, on Ray, and alone on one core.
 """
 
 import itertools
 import json
+import multiprocessing
 import os
-import queue
 import re
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple, cast
 
 from arb.data.tasks import task_of
 from arb.errors import DataError, Interrupted
@@ -41,6 +42,9 @@ WAIT_SECONDS, SAVE_SECONDS = 0.5, 120.0
 Message = dict[str, Any]
 Say = Callable[[Message], None]
 Stop = Callable[[], bool]
+Target = Callable[[Mapping[str, Any], Say, Stop], None]
+SPAWN = multiprocessing.get_context("spawn")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 # ---- the folder of a sweep -------------------------------------------------------------------------------------------
@@ -253,109 +257,103 @@ def give_up_pretraining(claim: Claim, request: Mapping[str, Any], reason: str) -
             place.write_failure(f"its pre-training failed: {reason}", "")
 
 
-def serve(handle: Callable[[Mapping[str, Any], Say], None]) -> None:
-    """Handle requests from standard input until there are no more; messages go to standard output.
-
-    When the input ends, whoever made the requests is gone, and this process asks itself to stop.
-    """
-    messages, lock = os.fdopen(os.dup(1), "w"), threading.Lock()
-    os.dup2(2, 1)  # whatever else is printed must not get between the messages
-    requests: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
-
-    def say(message: Message) -> None:
-        with lock:
-            messages.write(json.dumps(message) + "\n")
-            messages.flush()
-
-    def listen() -> None:
-        for line in sys.stdin:
-            requests.put(json.loads(line))
-        requests.put(None)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=listen, daemon=True).start()
-    while (request := requests.get()) is not None:
-        handle(request, say)
-        say({"event": "end"})
-
-
-class Messages(queue.Queue["tuple[Worker, Message | None]"]):
-    """What workers say; None at the end of one."""
-
-
 class Worker:
-    """A process that serves requests, started on one core if one is given; its messages come through a queue."""
+    """A process for one request, on one core if one is given; `cell` is the run that it works on.
 
-    def __init__(self, module: str, messages: Messages, core: int | None = None):
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        own = {"PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
-        if core is not None:
-            own |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        with _on_core(core):  # a child starts on its parent's cores, before it imports anything
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module],  # modules of the current folder come last
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                env={**os.environ, **own},
-                text=True,
-                start_new_session=True,  # Ctrl-C is for whoever makes the requests
-            )
-        self.core, self.cell = core, ""
-        self._reader = threading.Thread(target=self._listen, args=(messages,), daemon=True)
-        self._reader.start()
+    Args:
+        target: what the process does, given the request, what takes its messages, and whether it is asked to stop.
+        request: plain values for the target.
+        log: a file that takes what the process prints.
+        core: the core to start it on.
+    """
 
-    def _listen(self, messages: Messages) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.endswith("\n"):  # else it died while it wrote
-                messages.put((self, json.loads(line)))
-        messages.put((self, None))
+    def __init__(self, target: Target, request: Mapping[str, Any], log: Path, core: int | None = None):
+        self.core, self.cell, self.log = core, "", log
+        self.messages, theirs = SPAWN.Pipe(duplex=False)  # of its own: one that dies while it writes harms no other
+        self.process = SPAWN.Process(target=_serve, args=(target, request, theirs, log, core is not None))
+        with _inherited(core):
+            self.process.start()
+        theirs.close()
 
-    def request(self, request: Mapping[str, Any]) -> None:
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
+    def receive(self) -> Message | None:
+        """Its next message; None if it died."""
+        try:
+            return cast(Message, self.messages.recv())
+        except (EOFError, OSError):
+            return None
 
     def death(self) -> str:
         """How a process that is gone ended."""
-        status = self.process.wait()
+        self.process.join()
+        status = self.process.exitcode or 0
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         return f"its worker process {how}{' (out of memory?)' if status == -signal.SIGKILL else ''}"
 
-    def log(self) -> str:
-        """The last of what it wrote to standard error."""
-        self._log.seek(0)
-        return self._log.read().decode(errors="replace").strip()[-4000:]
+    def printed(self) -> str:
+        """The last of what it printed."""
+        return self.log.read_text(errors="replace").strip()[-4000:] if self.log.exists() else ""
 
     def close(self, seconds: float = 0.0) -> None:
-        """End its requests and wait so long for it to end; then end it."""
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):
-            self.process.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(seconds)
+        """Wait so long for it to end; then end it."""
+        self.process.join(seconds)
         self.process.kill()
-        self.process.wait()
-        self._reader.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self._log.close()
+        self.process.join()
+        self.messages.close()
+
+
+def _serve(target: Target, request: Mapping[str, Any], messages: Connection, log: Path, alone: bool) -> None:
+    """In the process of a worker: handle its request, then say "end"."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    lock, parent = threading.Lock(), multiprocessing.parent_process()
+
+    def say(message: Message) -> None:
+        with lock, suppress(OSError):  # nobody may be there any more
+            messages.send(message)
+
+    def stop_with_parent() -> None:
+        assert parent is not None
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop_with_parent, daemon=True).start()
+    with stoppable(own_process=alone) as asked_to_stop:
+        target(request, say, asked_to_stop)
+    say({"event": "end"})
 
 
 @contextmanager
-def _on_core(core: int | None) -> Iterator[None]:
-    """Run on one core inside the block, where the system can pin a process."""
-    if core is None or not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
+def _inherited(core: int | None) -> Iterator[None]:
+    """What a process that is started inside the block has before it imports anything.
+
+    Ctrl-C is for whoever started it, so it is blocked; modules of the current folder do not hide others; the user's
+    script is not run again; and there is one core, where the system can pin a process, with one thread.
+    """
+    resource_tracker.ensure_running()  # it would unblock the signal
+    main, environment = sys.modules["__main__"], dict(os.environ)
+    mask, pinned = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), cores()
     try:
+        sys.modules["__main__"] = ModuleType("__main__")
+        os.environ["PYTHONSAFEPATH"] = "1"
+        if core is not None:
+            os.environ |= ONE_THREAD
+            pin(core)
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        pin(*pinned)
+        for key in os.environ.keys() - environment.keys():
+            del os.environ[key]
+        os.environ |= environment
+        sys.modules["__main__"] = main
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def pin(*chosen: int) -> None:
+    """Keep this thread, and all that it starts, on these cores, where the system can."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, chosen)
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -464,59 +462,45 @@ def sweep(
 
 
 def _local(request: Mapping[str, Any], number: int, view: View, asked_to_stop: Stop) -> None:
-    """Let workers do the work, one on each core; one that dies is replaced, and its run tried again."""
-    own, messages, deaths = cores(), Messages(), dict[str, int]()
+    """Let workers do the work, one on each core; one that dies is replaced, and its run tried again or given up."""
+    out, own, stopping = Path(request["out"]), cores(), False
+    workers: dict[Any, Worker] = {}
+    deaths: Counter[str] = Counter()
 
-    def start(core: int) -> Worker:
-        worker = Worker("arb.lab.sweep", messages, core)
-        worker.request(request)
-        return worker
+    def start(core: int | None) -> None:
+        worker = Worker(work, request, out / SHARED / "workers.log", core)
+        workers[worker.messages] = worker
 
-    workers = [start(own[i % len(own)]) for i in range(min(number, len(request["cells"])))]
-    stopping = False
+    def give_up(worker: Worker) -> None:
+        reason, deaths[worker.cell] = worker.death(), deaths[worker.cell] + 1
+        if not worker.cell:
+            raise RuntimeError(f"a worker of the sweep does not start ({reason}):\n{worker.printed()}")
+        again, folder = deaths[worker.cell] <= request["retry"], RunFolder(out / worker.cell)
+        if not again:
+            with suppress(DataError), locked(folder.lock, "another worker tries it again"):
+                folder.write_failure(reason, worker.printed())
+        view.hear({"event": "failed", "cell": worker.cell, "reason": reason, "again": again})
+
     try:
+        for i in range(min(number, len(request["cells"]))):
+            start(own[i % len(own)])
         while workers:
             if asked_to_stop() and not stopping:
                 stopping = True
                 view.screen.say("Saving a checkpoint of every run; press Ctrl-C again to quit now")
-                for worker in workers:
+                for worker in workers.values():
                     worker.process.terminate()
-            try:
-                worker, message = messages.get(timeout=WAIT_SECONDS)
-            except queue.Empty:
-                continue
-            if message is not None and message["event"] != "end":
-                view.hear(message)
-                worker.cell = message["cell"] if message["event"] in ("begins", "progress") else ""
-                continue
-            if worker not in workers:
-                continue
-            workers.remove(worker)
-            if message is None and not stopping:
-                workers.append(_replaced(worker, request, deaths, view, start))
-            worker.close(WAIT_SECONDS)
+            for ready in wait(list(workers), WAIT_SECONDS):
+                worker = workers[ready]
+                message = worker.receive()
+                if message is not None and message["event"] != "end":
+                    view.hear(message)
+                    worker.cell = message["cell"] if message["event"] in ("begins", "progress") else ""
+                    continue
+                if message is None and not stopping:
+                    give_up(worker)
+                    start(worker.core)
+                workers.pop(ready).close(WAIT_SECONDS)
     finally:
-        for worker in workers:
+        for worker in workers.values():
             worker.close()
-
-
-def _replaced(
-    worker: Worker, request: Mapping[str, Any], deaths: dict[str, int], view: View, start: Callable[[int], Worker]
-) -> Worker:
-    """A new worker in the place of one that died; its run is tried again, or given up."""
-    if not worker.cell:
-        raise RuntimeError(f"a worker of the sweep does not start ({worker.death()}):\n{worker.log()}")
-    deaths[worker.cell] = deaths.get(worker.cell, 0) + 1
-    again = deaths[worker.cell] <= request["retry"]
-    if not again:
-        folder = RunFolder(Path(request["out"]) / worker.cell)
-        with suppress(DataError), locked(folder.lock, "another worker tries it again"):
-            folder.write_failure(worker.death(), worker.log())
-    view.hear({"event": "failed", "cell": worker.cell, "reason": worker.death(), "again": again})
-    assert worker.core is not None
-    return start(worker.core)
-
-
-if __name__ == "__main__":
-    with stoppable(own_process=True) as _asked:
-        serve(lambda request, say: work(request, say, _asked))
