@@ -13,9 +13,9 @@ from arb import DataError
 from arb.lab import sweep as module
 from arb.lab.config import flat
 from arb.lab.folder import SHARED, RunFolder
-from arb.lab.grid import grid
+from arb.lab.grid import grid, plan, pretraining_of
 from arb.lab.machine import cores
-from arb.lab.sweep import View, plan, pretraining_of, sweep, take, work
+from arb.lab.sweep import View, sweep, take, work
 from arb.progress import Screen
 from tests.lab import tiny
 
@@ -104,7 +104,7 @@ def test_a_folder_with_its_lock_is_the_scheduler(tmp_path):
     first, second = take(tmp_path, cells), take(tmp_path, cells)
     assert (first.cell, second.cell) == (naive_0, naive_1)  # the others wait for their pre-trainings
     assert take(tmp_path, cells) is None
-    second.pretrained()
+    second.pretraining.close()
     third = take(tmp_path, cells)
     assert third.cell == arb_1
     first.release()  # its process died: whoever comes next continues it

@@ -143,15 +143,17 @@ def _add_working(parser: argparse.ArgumentParser) -> None:
 
 def _carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> int:
     """Announce a grid, run it and list what failed; the exit status. A dry run ends with the announcement."""
-    from arb.lab.sweep import live_view, plan, sweep
+    from arb.lab.grid import plan
+    from arb.lab.sweep import View, sweep
+    from arb.progress import screen
 
     todo = plan(cells, out)
     print("\n".join(todo.lines(one_by_one=options.dry_run)), flush=True)
     if options.dry_run:
         raise SystemExit(0)
     how = {"workers": options.workers, "ray": options.ray, "slice_seconds": options.slice, "retry": options.retry}
-    with live_view(todo) as view:
-        outcome = sweep(todo, **how, view=view)
+    with screen(rows_as_lines=False) as shown:
+        outcome = sweep(todo, **how, view=View(todo, shown))
     for folder, reason in outcome.failed.items():
         print(f"failed: {folder}: {reason}", file=sys.stderr)
     return 1 if outcome.failed else 0

@@ -1,19 +1,25 @@
-"""Grids of runs: every combination of tasks, agents, strategies, settings and seeds, with a folder for each."""
+"""Grids of runs: every combination of tasks, agents, strategies, settings and seeds, and the folder of each."""
 
 import hashlib
 import itertools
+import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from arb.data.formats import without_suffix
+from arb.data.tasks import task_of
 from arb.errors import DataError
+from arb.files import check_folder, digest, locked, read_json, write_text
 from arb.lab.agents import DEFAULT_AGENT, settings_class
-from arb.lab.config import OPTIONS, Config, configure, flat
+from arb.lab.config import OPTIONS, Config, configure, flat, pretraining_keys
+from arb.lab.folder import PLAN, RunFolder
 from arb.lab.strategies import DEFAULT, STRATEGIES, strategy_row
+from arb.progress import count
+from arb.suite.datasets import locate
 
 LONGEST_NAME = 120
 """Characters of a folder's name; a longer one ends in a hash instead."""
@@ -172,3 +178,98 @@ def seed_range(text: str) -> list[int]:
             raise DataError(f"{part!r} is not a seed: write 3, or 0-3, or 0,2,5-7")
         seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
     return list(dict.fromkeys(seeds))
+
+
+# ---- the folders of a sweep ------------------------------------------------------------------------------------------
+class Plan(NamedTuple):
+    """The cells with the folders that they have in a sweep, and those of them that are not finished."""
+
+    out: Path
+    cells: list[Cell]
+    left: list[Cell]
+
+    def lines(self, one_by_one: bool) -> Iterator[str]:
+        """How many runs and pre-trainings, and a line per task and agent, or per run."""
+        shared = count(len({pretraining_of(cell.config) for cell in self.cells}), "pre-training")
+        done = len(self.cells) - len(self.left)
+        yield f"{count(len(self.cells), 'run')} ({done} finished), {shared}, in {self.out}"
+        groups: dict[str, list[Cell]] = {}
+        for cell in self.cells:
+            groups.setdefault(f"  {cell.config.task}  {cell.config.agent}", []).append(cell)
+        for place, members in groups.items():
+            variants = dict.fromkeys(cell.folder.split("/")[2] for cell in members)
+            seeds = sorted({cell.config.seed for cell in members})
+            yield f"{place}  {', '.join(variants)}  seeds {', '.join(map(str, seeds))}"
+        for cell in self.cells if one_by_one else ():
+            yield f"  {'to do  ' if cell in self.left else 'done   '} {cell.folder}"
+
+
+def plan(cells: Iterable[Cell], out: str | Path) -> Plan:
+    """Find a folder for every cell, and refuse what would make every run of its kind fail; nothing is written.
+
+    A run that plan.json knows keeps its folder, whatever today's grid would call it. Where a name was given to another
+    run, the name with all given settings is taken.
+    """
+    out = Path(out).absolute()
+    check_folder(out)
+    planned = _planned(out)
+    known = {_frozen(config): folder for folder, config in planned.items()}
+    placed = []
+    for cell in cells:
+        asked = flat(cell.config)
+        folder = known.get(_frozen(asked), cell.full if planned.get(cell.folder, asked) != asked else cell.folder)
+        held = planned.get(folder, asked)
+        if held != asked:
+            key = next(key for key in sorted(held.keys() | asked.keys()) if held.get(key) != asked.get(key))
+            raise DataError(
+                f"{out} plans {folder} with {key} = {held.get(key)!r}, not {asked.get(key)!r}: "
+                "choose another folder with --out"
+            )
+        RunFolder(out / folder).check_config(cell.config)
+        placed.append(cell._replace(folder=folder))
+    left = [cell for cell in placed if not RunFolder(out / cell.folder).finished(cell.config)]
+    _check_possible(left)
+    return Plan(out, placed, left)
+
+
+def _frozen(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, sort_keys=True)
+
+
+def _planned(out: Path) -> dict[str, dict[str, Any]]:
+    """The configurations in plan.json by their folders; a name that `grid` would not make is passed over."""
+    if not (out / PLAN).exists():
+        return {}
+    try:
+        planned = {str(cell["folder"]): dict(cell["config"]) for cell in read_json(out / PLAN)["cells"]}
+    except (ValueError, KeyError, TypeError):
+        damaged = f"{out / PLAN} is damaged: move it away; the runs beside it keep their own config.json"
+        raise DataError(damaged) from None
+    name = r"[\w+=(),-][\w.+=(),-]*"
+    return {folder: config for folder, config in planned.items() if re.fullmatch("/".join([name] * 4), folder)}
+
+
+def _check_possible(cells: Sequence[Cell]) -> None:
+    """Refuse data and environments that cannot be used, each looked at once; D4RL's files may be on other machines."""
+    from arb.envs import make
+    from arb.lab.setup import Setup
+
+    for agent, task, env in dict.fromkeys((c.config.agent, c.config.task, c.config.env) for c in cells):
+        known = task_of(task)
+        if known is None and not locate(task).startswith("minari:"):
+            Setup.of(next(c.config for c in cells if (c.config.agent, c.config.task) == (agent, task)))
+        elif name := env or (known.env if known else ""):
+            make(name).close()
+
+
+def write_plan(plan: Plan) -> None:
+    """Add the cells to plan.json; two sweeps may do so at once."""
+    with locked(plan.out / ".lock"):
+        rows = _planned(plan.out) | {cell.folder: flat(cell.config) for cell in plan.cells}
+        text = json.dumps({"cells": [{"folder": f, "config": c} for f, c in rows.items()]}, indent=1)
+        write_text(plan.out / PLAN, text)
+
+
+def pretraining_of(config: Config) -> str:
+    """A name for the pre-training of a run; runs with the same name share it."""
+    return digest(pretraining_keys(config), {})[:24]

@@ -31,13 +31,12 @@ from arb.errors import DataError
 from arb.lab import sweep
 from arb.lab.config import Config, from_flat
 from arb.lab.folder import SHARED, RunFolder
-from arb.lab.grid import Cell
+from arb.lab.grid import Cell, pretraining_of
 from arb.lab.machine import cores
 from arb.lab.sweep import Claim, Message, Say, Stop, View, Worker
 from arb.suite.datasets import locate
 
-MAX_RETRIES = 5
-"""How often Ray repeats a slice whose node or process was lost."""
+MAX_RETRIES = 5  # of a slice whose node or process was lost
 START_SECONDS, SILENT_SECONDS = 300.0, 120.0
 """Without a word from the driver, which speaks every `LOOK_SECONDS`: while it starts, and when the head is gone."""
 LOOK_SECONDS, LEAVE_SECONDS = 5.0, 20.0
@@ -82,23 +81,24 @@ def on_ray(request: Mapping[str, Any], address: str, view: View, asked_to_stop: 
             message: Message | None = {"event": "silence"}
             if driver.messages.poll(sweep.WAIT_SECONDS):
                 message, heard = driver.receive(), time.monotonic()
-            gone = message is None or time.monotonic() - heard > (SILENT_SECONDS if head else START_SECONDS)
-            if gone and stopping:
-                return
-            if gone and "Traceback" in driver.printed():
-                raise RuntimeError(f"the process that talks to Ray failed:\n{driver.printed()}")
-            if gone and head:
-                lost = f"the head of the Ray cluster at {head} is gone; finished slices are saved"
-                raise DataError(f"{lost}: start Ray again and run the same command to continue")
-            match message if not gone else {"event": "refused", "reason": "it does not answer"}:
+            if message is None or time.monotonic() - heard > (SILENT_SECONDS if head else START_SECONDS):
+                if stopping:
+                    return
+                if "Traceback" in driver.printed():
+                    raise RuntimeError(f"the process that talks to Ray failed:\n{driver.printed()}")
+                if head:
+                    again = "finished slices are saved: start Ray again and run the same command to continue"
+                    raise DataError(f"the head of the Ray cluster at {head} is gone; {again}")
+                message = {"event": "refused", "reason": "it does not answer"}
+            match message:
                 case {"event": "connected", "head": found}:
                     head = found
                 case {"event": "refused", "reason": reason}:
                     raise DataError(_refusal(address, reason, driver.printed()))
                 case {"event": "end"}:
                     return
-                case {} as other:
-                    view.hear(other)
+                case _:
+                    view.hear(message)
     finally:
         driver.close(LEAVE_SECONDS)
         shutil.rmtree(folder, ignore_errors=True)
@@ -106,10 +106,8 @@ def on_ray(request: Mapping[str, Any], address: str, view: View, asked_to_stop: 
 
 def _refusal(address: str, reason: str, log: str) -> str:
     if "AuthToken" in reason + log or "uthentication" in reason + log:
-        return (
-            f"the Ray cluster at {address} refuses this token: export the RAY_AUTH_MODE and RAY_AUTH_TOKEN with which "
-            "its head was started (docs/sweep.md)"
-        )
+        tokens = "export the RAY_AUTH_MODE and RAY_AUTH_TOKEN with which its head was started (docs/sweep.md)"
+        return f"the Ray cluster at {address} refuses this token: {tokens}"
     where = f"the Ray cluster at {address} cannot be used" if address else "Ray does not start on this machine"
     return f"{where}: {' '.join(reason.split())}"
 
@@ -144,8 +142,7 @@ def drive(request: Mapping[str, Any], say: Say, asked_to_stop: Stop) -> None:
 
 def _look(ray: Any, head: str, say: Say) -> None:
     """Say that the head answers, and which nodes were lost; end this process if it is gone. Blocked if it is silent."""
-    before: dict[str, str] = {}
-    silent = 0
+    before, silent = dict[str, str](), 0
     while silent < 3:
         try:
             alive = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
@@ -177,28 +174,24 @@ class _Driver:
             while claim := sweep.take(self._out, self._cells):
                 self._say({"event": "begins", "cell": claim.cell.folder})
                 self._send(claim)
-            if not self._claims:
-                if all(sweep.is_settled(RunFolder(self._out / cell.folder), cell) for cell in self._cells):
-                    return
+            if self._claims:
+                for sent in self._ray.wait(list(self._claims), num_returns=1, timeout=sweep.WAIT_SECONDS)[0]:
+                    self._receive(sent)
+            elif all(sweep.is_settled(RunFolder(self._out / cell.folder), cell) for cell in self._cells):
+                return
+            else:
                 time.sleep(sweep.WAIT_SECONDS)  # another sweep works on the rest
-                continue
-            for sent in self._ray.wait(list(self._claims), num_returns=1, timeout=sweep.WAIT_SECONDS)[0]:
-                self._receive(sent)
         for sent in self._claims:
             self._ray.cancel(sent, force=True)
 
     def _send(self, claim: Claim) -> None:
         config = claim.cell.config
-        note = self._note(config)
-        kept = f"{SHARED}/{note.read_text()}" if note.exists() else SHARED + "/none"
+        note = self._out / SHARED / f"{pretraining_of(config)}.name"  # under which name its pre-training is kept
+        kept = f"{SHARED}/{note.read_text() if note.exists() else 'none'}"
         state = packed({"run": claim.folder.path, kept: self._out / kept})
         task = {key: self._request[key] for key in ("retry", "seconds")}
         task["cells"] = [(claim.cell.folder, dict(self._request["cells"])[claim.cell.folder])]
         self._claims[self._task.remote(task, state, *self._input(config))] = claim
-
-    def _note(self, config: Config) -> Path:
-        """Under which name the cache holds the pre-training of a run."""
-        return self._out / SHARED / f"{sweep.pretraining_of(config)}.name"
 
     def _receive(self, sent: Any) -> None:
         """Put a folder back into its place, and send it on if there is more to do."""
@@ -220,12 +213,12 @@ class _Driver:
             for kept in (path for path in (Path(scratch) / SHARED).glob("[0-9a-f]*") if path.is_dir()):
                 if not (self._out / SHARED / kept.name).exists():
                     kept.replace(self._out / SHARED / kept.name)
-                self._note(cell.config).write_text(kept.name)
+                (self._out / SHARED / f"{pretraining_of(cell.config)}.name").write_text(kept.name)
             put_back(Path(scratch) / "run", folder.path)
         for message in messages:
             self._say(message)
             if message.get("phase") == "online":
-                claim.pretrained()
+                claim.pretraining.close()
             elif message["event"] == "failed" and not message["again"]:
                 sweep.give_up_pretraining(claim, self._request, message["reason"])
         if sweep.is_settled(folder, cell):
@@ -234,24 +227,19 @@ class _Driver:
             self._send(claim)
 
     def _input(self, config: Config) -> tuple[str, list[Any]]:
-        """The dataset and the modules of a run as an object of Ray, which the driver owns, and its hash.
-
-        A dataset that is no file here must be known to every node, and so must modules that are not below the current
-        folder.
-        """
+        """The dataset and modules of a run, if they are files here (modules: below this folder), with their hash."""
         key = (config.task, config.env, config.agent, config.replay.strategy)
         if key not in self._inputs:
             parts: dict[str, Path] = {}
             with suppress(DataError):
                 data = Path(split_columns(locate(config.task))[0])
                 parts[f"data/{data.name}"] = data
-            for module, colon, _ in (name.partition(":") for name in key[1:]):
-                top = module.partition(".")[0]
-                spec = importlib.util.find_spec(top) if colon and top.isidentifier() else None
-                path = Path(spec.origin) if spec and spec.origin else Path("/")
-                path = path.parent if spec and spec.submodule_search_locations else path
-                if Path.cwd() in path.resolve().parents and "site-packages" not in path.parts:
-                    parts[f"modules/{path.name}"] = path
+            for top in (name.partition(":")[0].partition(".")[0] for name in key[1:] if ":" in name):
+                spec = importlib.util.find_spec(top) if top.isidentifier() else None
+                if spec and spec.origin:
+                    path = Path(spec.origin).parent if spec.submodule_search_locations else Path(spec.origin)
+                    if Path.cwd() in path.resolve().parents and "site-packages" not in path.parts:
+                        parts[f"modules/{path.name}"] = path
             content = packed(parts)
             self._inputs[key] = hashlib.sha256(content).hexdigest()[:24], [self._ray.put(content)]
         return self._inputs[key]
@@ -284,22 +272,18 @@ def run_slice(request: dict[str, Any], state: bytes, digest: str, content: list[
 
 @cache
 def take_core() -> socket.socket | None:
-    """Keep this process on a core of its own before JAX looks how many there are; Ray has set its one thread.
+    """Keep this process on one core before JAX looks how many there are; Ray has set its number of threads.
 
-    The core is taken by a name in the system's abstract namespace. If no core is free, one is shared.
+    A core is taken by a name in Linux's abstract namespace, which the system frees. If all are taken, one is shared.
     """
-    if not hasattr(os, "sched_setaffinity"):
-        return None
     own = cores()
-    for core in own:
+    for core in own if sys.platform == "linux" else ():
         taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
+        with suppress(OSError):
             taken.bind(f"\0arb-core-{core}")
-        except OSError:
-            taken.close()
-        else:
             sweep.pin(core)
             return taken
+        taken.close()
     sweep.pin(own[os.getpid() % len(own)])
     return None
 
@@ -331,11 +315,9 @@ def unpack(archive: bytes, folder: Path) -> None:
 
 
 def put_back(source: Path, folder: Path) -> None:
-    """Move a run's files into its folder, whose lock stays; if this is killed meanwhile, the run can continue.
-
-    Tables and policies come before the checkpoints that tell how long they were, and DONE comes last.
-    """
+    """Move a run's files into its folder, whose lock stays."""
     folder.mkdir(parents=True, exist_ok=True)
+    # If this is killed, the run can continue: checkpoints come after the tables whose lengths they tell, DONE last.
     for path in sorted(source.iterdir(), key=lambda path: (path.name == "DONE", path.name == "checkpoint")):
         if path.is_dir():
             shutil.rmtree(folder / path.name, ignore_errors=True)

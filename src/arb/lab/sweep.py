@@ -9,17 +9,15 @@ run ends in the same bytes in a sweep, on Ray, and alone on one core.
 """
 
 import itertools
-import json
 import multiprocessing
 import os
-import re
 import signal
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -27,112 +25,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
-from arb.data.tasks import task_of
 from arb.errors import DataError, Interrupted
-from arb.files import check_folder, digest, locked, read_json, write_text
-from arb.lab.config import Config, flat, from_flat, pretraining_keys
-from arb.lab.folder import PLAN, SHARED, RunFolder
-from arb.lab.grid import Cell
+from arb.files import locked
+from arb.lab.config import flat, from_flat
+from arb.lab.folder import SHARED, RunFolder
+from arb.lab.grid import Cell, Plan, plan, pretraining_of, write_plan
 from arb.lab.machine import cores, stoppable
-from arb.progress import PHASES, Screen, count, described, screen
-from arb.suite.datasets import locate
+from arb.progress import PHASES, Screen, count, described
 
-WAIT_SECONDS, SAVE_SECONDS = 0.5, 120.0
-"""Between two looks for a folder that can be taken; between two checkpoints."""
+WAIT_SECONDS, SAVE_SECONDS = 0.5, 120.0  # between two looks for a folder to take; between two checkpoints
 Message = dict[str, Any]
 Say = Callable[[Message], None]
 Stop = Callable[[], bool]
 Target = Callable[[Mapping[str, Any], Say, Stop], None]
 SPAWN = multiprocessing.get_context("spawn")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-
-
-# ---- the folder of a sweep -------------------------------------------------------------------------------------------
-class Plan(NamedTuple):
-    """The cells with the folders that they have in a sweep, and those of them that are not finished."""
-
-    out: Path
-    cells: list[Cell]
-    left: list[Cell]
-
-    def lines(self, one_by_one: bool) -> Iterator[str]:
-        """How many runs and pre-trainings, and a line per task and agent, or per run."""
-        shared = count(len({pretraining_of(cell.config) for cell in self.cells}), "pre-training")
-        done = len(self.cells) - len(self.left)
-        yield f"{count(len(self.cells), 'run')} ({done} finished), {shared}, in {self.out}"
-        groups: dict[str, list[Cell]] = {}
-        for cell in self.cells:
-            groups.setdefault(f"  {cell.config.task}  {cell.config.agent}", []).append(cell)
-        for place, members in groups.items():
-            variants = dict.fromkeys(cell.folder.split("/")[2] for cell in members)
-            seeds = sorted({cell.config.seed for cell in members})
-            yield f"{place}  {', '.join(variants)}  seeds {', '.join(map(str, seeds))}"
-        for cell in self.cells if one_by_one else ():
-            yield f"  {'to do  ' if cell in self.left else 'done   '} {cell.folder}"
-
-
-def plan(cells: Iterable[Cell], out: str | Path) -> Plan:
-    """Find a folder for every cell, and refuse what would make every run of its kind fail; nothing is written.
-
-    A run that plan.json knows keeps its folder, whatever today's grid would call it. Where a name was given to another
-    run, the name with all given settings is taken.
-    """
-    out = Path(out).absolute()
-    check_folder(out)
-    planned = _planned(out)
-    known = {_frozen(config): folder for folder, config in planned.items()}
-    placed = []
-    for cell in cells:
-        asked = flat(cell.config)
-        folder = known.get(_frozen(asked), cell.full if planned.get(cell.folder, asked) != asked else cell.folder)
-        held = planned.get(folder, asked)
-        if held != asked:
-            key = next(key for key in sorted(held.keys() | asked.keys()) if held.get(key) != asked.get(key))
-            raise DataError(
-                f"{out} plans {folder} with {key} = {held.get(key)!r}, not {asked.get(key)!r}: "
-                "choose another folder with --out"
-            )
-        RunFolder(out / folder).check_config(cell.config)
-        placed.append(cell._replace(folder=folder))
-    left = [cell for cell in placed if not RunFolder(out / cell.folder).finished(cell.config)]
-    _check_possible(left)
-    return Plan(out, placed, left)
-
-
-def _frozen(config: Mapping[str, Any]) -> str:
-    return json.dumps(config, sort_keys=True)
-
-
-def _planned(out: Path) -> dict[str, dict[str, Any]]:
-    """The configurations in plan.json by their folders; a name that `grid` would not make is passed over."""
-    if not (out / PLAN).exists():
-        return {}
-    try:
-        planned = {str(cell["folder"]): dict(cell["config"]) for cell in read_json(out / PLAN)["cells"]}
-    except (ValueError, KeyError, TypeError):
-        raise DataError(
-            f"{out / PLAN} is damaged: move it away; the runs beside it keep their own config.json"
-        ) from None
-    name = r"[\w+=(),-][\w.+=(),-]*"
-    return {folder: config for folder, config in planned.items() if re.fullmatch("/".join([name] * 4), folder)}
-
-
-def _check_possible(cells: Sequence[Cell]) -> None:
-    """Refuse data and environments that cannot be used, each looked at once; D4RL's files may be on other machines."""
-    from arb.envs import make
-    from arb.lab.setup import Setup
-
-    for agent, task, env in dict.fromkeys((c.config.agent, c.config.task, c.config.env) for c in cells):
-        known = task_of(task)
-        if known is None and not locate(task).startswith("minari:"):
-            Setup.of(next(c.config for c in cells if (c.config.agent, c.config.task) == (agent, task)))
-        elif env or known:
-            make(env or known.env).close()
-
-
-def pretraining_of(config: Config) -> str:
-    """A name for the pre-training of a run; runs with the same name share it."""
-    return digest(pretraining_keys(config), {})[:24]
 
 
 # ---- workers ---------------------------------------------------------------------------------------------------------
@@ -143,10 +50,7 @@ class Claim(NamedTuple):
     folder: RunFolder
     lock: ExitStack
     pretraining: ExitStack
-
-    def pretrained(self) -> None:
-        """The pre-training is there: others may go on from it."""
-        self.pretraining.close()
+    """Closed when the pre-training is there: others may go on from it."""
 
     def release(self) -> None:
         self.pretraining.close()
@@ -171,19 +75,15 @@ def take(out: Path, cells: Iterable[Cell]) -> Claim | None:
 
 
 def is_settled(folder: RunFolder, cell: Cell) -> bool:
-    """Whether nothing is left to do for a cell: it is finished, or was given up."""
     return folder.failure_mark.exists() or folder.finished(cell.config)
 
 
 def work(request: Mapping[str, Any], say: Say, asked_to_stop: Stop) -> None:
     """Take cells and run them until all are settled, or until asked to stop.
 
-    Args:
-        request: the folder `out` of the sweep, the `cells` with their folders and configurations, and how often to
-            `retry` a failed run. It may name a file of `data` to read instead of what the configurations name, a
-            folder of `modules` to import from, and `seconds` after which to save and stop.
-        say: takes messages, each with an `event` and the folder of a `cell`.
-        asked_to_stop: whether to save and stop.
+    A request has the folder `out` of the sweep, the `cells` as folders and configurations, and how often to `retry` a
+    failed run; perhaps a file of `data` to read instead of what the configurations name, a folder of `modules` to
+    import from, and `seconds` after which to save and stop. Messages have an `event` and the folder of a `cell`.
     """
     if request.get("modules") and request["modules"] not in sys.path:
         sys.path.insert(0, request["modules"])
@@ -207,10 +107,7 @@ def work(request: Mapping[str, Any], say: Say, asked_to_stop: Stop) -> None:
 
 
 def _run(claim: Claim, request: Mapping[str, Any], datasets: dict[str, Any], say: Say, stop: Stop) -> None:
-    """Run a cell, again if it fails for a reason that may go away; why it failed for good stays in its folder.
-
-    `datasets` holds the one of the last task, so that it is read once for all its runs.
-    """
+    """Run a cell, again if it fails for a reason that may go away; `datasets` keeps that of the last task."""
     from arb.lab.setup import Setup, load_data
     from arb.lab.training import run_locked
 
@@ -221,7 +118,7 @@ def _run(claim: Claim, request: Mapping[str, Any], datasets: dict[str, Any], say
         nonlocal phase
         phase = now
         if phase == "online":
-            claim.pretrained()
+            claim.pretraining.close()
         say({"event": "progress", **about, "phase": phase, "step": step, "total": total, "metrics": metrics})
 
     for attempt in itertools.count():
@@ -258,14 +155,7 @@ def give_up_pretraining(claim: Claim, request: Mapping[str, Any], reason: str) -
 
 
 class Worker:
-    """A process for one request, on one core if one is given; `cell` is the run that it works on.
-
-    Args:
-        target: what the process does, given the request, what takes its messages, and whether it is asked to stop.
-        request: plain values for the target.
-        log: a file that takes what the process prints.
-        core: the core to start it on.
-    """
+    """A process for one request, on one core if one is given; `log` takes what it prints, `cell` is its run."""
 
     def __init__(self, target: Target, request: Mapping[str, Any], log: Path, core: int | None = None):
         self.core, self.cell, self.log = core, "", log
@@ -307,15 +197,14 @@ def _serve(target: Target, request: Mapping[str, Any], messages: Connection, log
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    lock, parent = threading.Lock(), multiprocessing.parent_process()
+    lock, parent = threading.Lock(), cast(Any, multiprocessing.parent_process())
 
     def say(message: Message) -> None:
         with lock, suppress(OSError):  # nobody may be there any more
             messages.send(message)
 
     def stop_with_parent() -> None:
-        assert parent is not None
-        parent.join()
+        wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=stop_with_parent, daemon=True).start()
@@ -326,23 +215,17 @@ def _serve(target: Target, request: Mapping[str, Any], messages: Connection, log
 
 @contextmanager
 def _inherited(core: int | None) -> Iterator[None]:
-    """What a process that is started inside the block has before it imports anything.
-
-    Ctrl-C is for whoever started it, so it is blocked; modules of the current folder do not hide others; the user's
-    script is not run again; and there is one core, where the system can pin a process, with one thread.
-    """
+    """What a process that is started inside the block has before it imports anything."""
     resource_tracker.ensure_running()  # it would unblock the signal
-    main, environment = sys.modules["__main__"], dict(os.environ)
-    mask, pinned = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), cores()
+    main, own, environment = sys.modules["__main__"], cores(), dict(os.environ)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for whoever starts it
+    sys.modules["__main__"] = ModuleType("__main__")  # the user's script is not run again
+    os.environ |= ({} if core is None else ONE_THREAD) | {"PYTHONSAFEPATH": "1"}  # the current folder hides no module
+    pin(*own if core is None else [core])
     try:
-        sys.modules["__main__"] = ModuleType("__main__")
-        os.environ["PYTHONSAFEPATH"] = "1"
-        if core is not None:
-            os.environ |= ONE_THREAD
-            pin(core)
         yield
     finally:
-        pin(*pinned)
+        pin(*own)
         for key in os.environ.keys() - environment.keys():
             del os.environ[key]
         os.environ |= environment
@@ -358,13 +241,11 @@ def pin(*chosen: int) -> None:
 
 # ---- the command -----------------------------------------------------------------------------------------------------
 class Outcome(NamedTuple):
-    """What became of the cells, by their folders."""
+    """What became of the cells, by their folders: done now, finished before, and failed with a reason."""
 
     done: list[str]
     skipped: list[str]
-    """Runs that were already finished."""
     failed: dict[str, str]
-    """With the reason."""
 
 
 class View:
@@ -376,7 +257,6 @@ class View:
         self._all, self._done, self._failed = len(plan.cells), len(plan.cells) - len(plan.left), 0
 
     def hear(self, message: Message) -> None:
-        """Show a message of a worker."""
         match message:
             case {"event": "begins", "cell": cell}:
                 self.screen.update(cell, cell)
@@ -395,16 +275,8 @@ class View:
                 self.screen.say(text)
 
     def summary(self) -> str:
-        """How much is done, in one line."""
         failed = f", {self._failed} failed" if self._failed else ""
         return f"{self._done} of {count(self._all, 'run')} done{failed}"
-
-
-@contextmanager
-def live_view(plan: Plan) -> Iterator[View]:
-    """A view of a sweep on standard error."""
-    with screen(rows_as_lines=False) as shown:
-        yield View(plan, shown)
 
 
 def sweep(
@@ -436,15 +308,12 @@ def sweep(
         from arb.lab.ray import check_address, on_ray
 
         ray = check_address(ray)
-    with locked(todo.out / ".lock"):  # two sweeps may add to one plan
-        rows = _planned(todo.out) | {cell.folder: flat(cell.config) for cell in todo.cells}
-        text = json.dumps({"cells": [{"folder": f, "config": c} for f, c in rows.items()]}, indent=1)
-        write_text(todo.out / PLAN, text)
+    write_plan(todo)
     if todo.left:
         for cell in todo.left:
             RunFolder(todo.out / cell.folder).failure_mark.unlink(missing_ok=True)
-        cells = [(cell.folder, flat(cell.config)) for cell in todo.left]
-        request = {"out": str(todo.out), "cells": cells, "retry": retry}
+        rows = [(cell.folder, flat(cell.config)) for cell in todo.left]
+        request = {"out": str(todo.out), "cells": rows, "retry": retry}
         with stoppable() as asked_to_stop:
             if ray is None:
                 _local(request, workers or len(cores()), view, asked_to_stop)
@@ -471,11 +340,12 @@ def _local(request: Mapping[str, Any], number: int, view: View, asked_to_stop: S
         worker = Worker(work, request, out / SHARED / "workers.log", core)
         workers[worker.messages] = worker
 
-    def give_up(worker: Worker) -> None:
-        reason, deaths[worker.cell] = worker.death(), deaths[worker.cell] + 1
+    def bury(worker: Worker) -> None:
+        reason, folder = worker.death(), RunFolder(out / worker.cell)
         if not worker.cell:
             raise RuntimeError(f"a worker of the sweep does not start ({reason}):\n{worker.printed()}")
-        again, folder = deaths[worker.cell] <= request["retry"], RunFolder(out / worker.cell)
+        deaths[worker.cell] += 1
+        again = deaths[worker.cell] <= request["retry"]
         if not again:
             with suppress(DataError), locked(folder.lock, "another worker tries it again"):
                 folder.write_failure(reason, worker.printed())
@@ -498,7 +368,7 @@ def _local(request: Mapping[str, Any], number: int, view: View, asked_to_stop: S
                     worker.cell = message["cell"] if message["event"] in ("begins", "progress") else ""
                     continue
                 if message is None and not stopping:
-                    give_up(worker)
+                    bury(worker)
                     start(worker.core)
                 workers.pop(ready).close(WAIT_SECONDS)
     finally:
