@@ -24,6 +24,7 @@ IQL = {
     "hidden_dims": both((256, 256)),
     "expectile": (0.7, 0.9),
     "beta": (3.0, 10.0),
+    "effective": both(0.5),  # read only with beta "auto"
     "max_weight": both(100.0),
     "discount": both(0.99),
     "tau": both(0.005),
@@ -72,6 +73,11 @@ SAC = {
     "critic_lr": both(3e-4),
     "target_entropy": both(None),
     "layer_norm": both(True),
+    "num_critics": both(2),
+    "critic_subset": both(None),
+    "actor_q": both("min"),
+    "backup_entropy": both(True),
+    "actor_period": both(1),
 }
 TABLES = {"iql": (IQL, 0.2), "calql": (CALQL, 5.0), "pex": (PEX, 0.5), "famo2o": (FAMO2O, 0.5), "sac": (SAC, 5.0)}
 """Settings on locomotion and on AntMaze, and λ of ARB."""

@@ -58,7 +58,7 @@ def test_every_strategy_draws_from_what_it_keeps(name):
         ("arb", {"temperature": 2, "clip": (-5.0, 7.0)}, "ARB(temperature=2.0, clip=(-5.0, 7.0))"),
         ("arb_auto", {"effective": 0.1, "level": "transition"}, "ARB(effective=0.1, level='transition')"),
         ("parallel", {"offline_share": 0.25}, "Mixed(offline_share=0.25)"),
-        ("annealed", {}, "Annealed(online_steps=40000)"),
+        ("annealed", {}, "Annealed(online_steps=5000)"),  # those of the preset
     ],
 )
 def test_settings_reach_the_sampler(strategy, settings, made):

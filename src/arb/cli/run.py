@@ -126,7 +126,11 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
         print(f"dataset     mean {result.data_mean:.1f}, best {result.data_best:.1f}")
     if result.success is not None:
         print(f"success     {result.success:.0%} of the episodes of the last evaluation")
-    print(f"{result.best_policy()} (`arb eval {folder} --policy best` evaluates it again)")
+    when = f"at online step {result.best_step:,}" if result.best_step else "before fine-tuning"
+    print(
+        f"best policy {max(result.best, result.pretrained):.1f} {when}; it was chosen by these evaluations, so its "
+        f"true score may be lower (`arb eval {folder} --policy best` evaluates it again)"
+    )
     print(f"plot        {place.picture_file}")
 
 

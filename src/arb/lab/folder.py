@@ -94,16 +94,6 @@ class Result(NamedTuple):
     """How long pre-training was for the critics: updates · tau · (1 - discount). After 3 they are 95 % converged."""
     folder: Path = Path()
 
-    def best_policy(self) -> str:
-        """Which of the exported policies scored most, in one line.
-
-        >>> Result(40.0, 80.0, 95.0, 3.0, None, 5000).best_policy()
-        'best policy 95.0 at online step 5,000; it was chosen by these evaluations, so its true score may be lower'
-        """
-        score = max(self.best, self.pretrained)
-        place = f"at online step {self.best_step:,}" if self.best_step else "before fine-tuning"
-        return f"best policy {score:.1f} {place}; it was chosen by these evaluations, so its true score may be lower"
-
 
 def result_of(curves: Mapping[str, Curve]) -> Result | None:
     """The scores of a run that was evaluated in both phases, None of any other.
@@ -125,13 +115,7 @@ def result_of(curves: Mapping[str, Curve]) -> Result | None:
 
 
 def evaluated(curves: Mapping[str, Curve], which: str) -> Floats | None:
-    """The returns of the evaluation in which a run played its last, best or pre-trained policy, where they are known.
-
-    >>> offline = Curve(np.array([40.0]), (np.array([8.0]),), (np.array([80.0]),))
-    >>> online = Curve(np.array([0.0, 20.0]), (np.array([7.0]), np.array([5.0])), (np.array([70.0]), np.array([50.0])))
-    >>> [evaluated({"pretrain": offline, "online": online}, which) for which in ("last", "best")]
-    [array([50.]), array([80.])]
-    """
+    """The returns of the evaluation of a run's last, best or pre-trained policy, where they are known."""
     if which == "last":
         return curves["online"].returns[-1] if "online" in curves else None
     result = result_of(curves)

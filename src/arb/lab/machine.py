@@ -147,12 +147,9 @@ def stoppable(say: str = "", own_process: bool = False) -> Iterator[Callable[[],
     """Turns the first SIGINT or SIGTERM into a flag; a second acts as usual.
 
     An exception raised in the middle of a compiled call or its compilation would be lost there, or worse. Such a call
-    can take minutes, and no Python code runs in the main thread meanwhile. A process that does nothing else may
-    therefore end at once: what it has saved is whole at any moment, and the rest is done again.
-
-    Args:
-        say: what to print at the first signal, in a process of its own.
-        own_process: whether to end the process at a second signal, or `PATIENCE` seconds after a first that nobody saw.
+    can take minutes, and no Python code runs in the main thread meanwhile. An `own_process`, which does nothing else,
+    therefore ends at a second signal, or `PATIENCE` seconds after a first that nobody saw: what it has saved is whole
+    at any moment, and the rest is done again. At the first signal it prints what to `say`.
     """
     asked, seen = False, threading.Event()
 

@@ -168,12 +168,9 @@ class Setup:
 
     @classmethod
     def of(cls, config: Config, data: Dataset | None = None, audited: bool = False) -> Self:
-        """Load the data, find its environment, and fit the preprocessing.
+        """Load the data, unless the caller has it, find its environment, and fit the preprocessing.
 
-        Args:
-            config: the run.
-            data: the dataset, if the caller has it already.
-            audited: whether to look for faults in the data, which takes a moment.
+        To look for faults in the data (`audited`) takes a moment.
         """
         if config.env:
             make(config.env).close()  # a mistake in its name should not wait for the data
@@ -233,7 +230,6 @@ class Setup:
 
     @property
     def unlimited(self) -> bool:
-        """Whether the environment sets no limit to its episodes."""
         return gymnasium.spec(self.env.rpartition(":")[2]).max_episode_steps is None
 
     @property

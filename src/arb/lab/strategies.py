@@ -77,9 +77,7 @@ def _settings_class(sampler: Any) -> type:
         if argument.name in _GIVEN:
             continue
         if argument.default is argument.empty or isinstance(argument.default, list | dict | set):
-            raise DataError(
-                f"{sampler.__name__}: the argument {argument.name!r} of its constructor needs a constant default"
-            )
+            raise DataError(f"{sampler.__name__}: its argument {argument.name!r} needs a constant default")
         hint = hints.get(argument.name, type(argument.default))
         said = {"meaning": _meaning(sampler, argument.name)}
         found.append((argument.name, hint, field(default=argument.default, metadata=said)))

@@ -35,6 +35,7 @@ from arb.policies.export import Which, export_policy
 from arb.progress import Tell
 from arb.replay.buffer import ReplayBuffer
 from arb.replay.samplers import Uniform
+from arb.replay.scores import Likelihood
 
 SLOW = 4.0
 """Seconds after which a request to stop does not wait for the end of a chunk, and every chunk is saved."""
@@ -204,7 +205,7 @@ class Training:
             self.tell("online", state.step, self.config.schedule.online, {})
             with self.timer.part("online"):
                 key = key_of(self.config.seed, "online")
-                likelihood = getattr(self.config.replay, "likelihood", "standard")
+                likelihood: Likelihood = getattr(self.config.replay, "likelihood", "standard")
                 where = (key, self.config.schedule, likelihood, state.step, self.timer, self._pause)
                 self._drive(state, finetune(state.agent, state.buffer, state.collector, *where))
             self._save(state)
