@@ -101,8 +101,9 @@ class ReplayBuffer(buffers.ReplayBuffer):
         super().add(obs, next_obs, action, reward, done, infos)
         reached, starts = _named(self.next_observations), _named(self.observations)
         last, first = {key: reached[key][before] for key in starts}, {key: starts[key][here] for key in starts}
-        for env in np.flatnonzero(differs(last, first)).tolist():
-            self.index.close(env)
+        if any(last[key].tobytes() != first[key].tobytes() for key in last):  # quicker than distances
+            for env in np.flatnonzero(differs(last, first)).tolist():
+                self.index.close(env)
         self.index.append(range(self.n_envs), ends=self.dones[here].tolist())
         if self._offline and not self._warned and self.index.num_added > self.index.capacity:
             self._warned = True

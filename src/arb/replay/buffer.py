@@ -309,17 +309,15 @@ class ReplayBuffer:
             self._end_episode(env)
             self._warn_once(
                 "discontinuity",
-                f"environment {env} moved to another observation without terminated or truncated: a new trajectory "
-                "starts there. Pass truncated=True when you reset, or discontinuity=None to the buffer if your "
-                "observations are normalised anew at every step",
+                f"environment {env} moved to another observation without a flag; a new trajectory starts there: pass "
+                "truncated=True when you reset, or discontinuity=None if observations are normalised anew",
             )
 
     def _end_episode(self, env: int) -> None:
         rows = self.index.close(env)
         reward, terminated = (self.storage.columns[name][rows] for name in ("reward", "terminated"))
-        self.storage.columns["return_to_go"][rows] = return_to_go(
-            reward, terminated, self.gamma, failure_reward=self.failure_reward
-        )
+        returns = return_to_go(reward, terminated, self.gamma, failure_reward=self.failure_reward)
+        self.storage.columns["return_to_go"][rows] = returns
 
     def _warn_once(self, subject: str, message: str) -> None:
         if subject not in self._warned:
