@@ -48,7 +48,7 @@ def test_example_runs(name, code, tmp_path, monkeypatch):
         if re.search(rf"^(import|from) {framework}\b", code, re.MULTILINE):
             pytest.importorskip(framework)
     plan = Schedule(pretrain=40, online=40, collect=20, updates=20, refresh=20, batch=16)
-    monkeypatch.setitem(PRESETS, "smoke", Preset(plan, Evaluation(40, 1), (8, 8)))  # an example trains nothing of use
+    monkeypatch.setitem(PRESETS, "smoke", Preset(plan, Evaluation(40, 1)))  # an example trains nothing of use
     monkeypatch.chdir(tmp_path)
     if "load_policy(" in code and "export_policy(" not in code:
         leave_policies(tmp_path / "runs" / "first")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait fo
 
 EXAMPLES = """
 examples:
-  arb run                                              a walking robot: its data is made first, then kept
+  arb run                                              a hopping robot: its data is made first, then kept
   arb run --task hopper-medium-v2 --preset paper       a run of the paper (arb data fetch hopper-medium-v2 first)
   arb run --agent calql --strategy naive --seed 3
   arb run --task my.hdf5 --env my_module:MyEnv-v0      your data and your environment
