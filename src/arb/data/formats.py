@@ -385,7 +385,7 @@ def _short(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nbytes(array: Any) -> int:
-    return math.prod(array.shape) * array.dtype.itemsize
+    return int(math.prod(array.shape) * array.dtype.itemsize)
 
 
 # ---- CSV and Parquet -------------------------------------------------------------------------------------------------
