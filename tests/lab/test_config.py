@@ -100,7 +100,7 @@ def test_what_other_settings_follow_from_is_an_option_and_no_setting(key, value)
 def test_a_run_that_names_nothing_is_small_and_sets_its_own_temperature():
     config = configure()
     assert (config.task, config.replay.strategy, config.replay.temperature) == (
-        "suite:hopper-medium",
+        "suite:hopper-mixed",
         "arb_auto",
         "auto",
     )

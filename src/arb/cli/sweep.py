@@ -27,7 +27,7 @@ pre-training. `arb report OUT` makes tables and plots of it.
 """
 COMPARE = """
 examples:
-  arb compare                                          six strategies, three seeds, on suite:hopper-medium
+  arb compare                                          six strategies, three seeds, on suite:hopper-mixed
   arb compare --task hopper-medium-v2 --agent calql --preset small --seed 0-3
   arb compare --strategy naive,arb schedule.online=50000
 

@@ -184,7 +184,7 @@ def _suite() -> Iterator[Task]:
 
 SUITE: Mapping[str, Task] = {task.name: task for task in _suite()}
 """The datasets that this project makes itself (`arb.suite.datasets`), scored on D4RL's scales."""
-FIRST = "suite:hopper-medium"
+FIRST = "suite:hopper-mixed"
 """The task of a run that names none."""
 
 
