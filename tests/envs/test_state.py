@@ -74,6 +74,13 @@ def test_saving_does_not_disturb() -> None:
     assert traces[0] == traces[1]
 
 
+def test_a_state_of_another_model_is_refused() -> None:
+    hopper, walker = arb.envs.make("arb/hopper-v2"), arb.envs.make("arb/walker2d-v2")
+    hopper.reset(seed=0)
+    with pytest.raises(DataError, match="another model"):
+        restore_state(walker, save_state(hopper))
+
+
 def test_a_state_that_cannot_be_saved_is_said_so() -> None:
     env = gymnasium.make("Pendulum-v1")
     env.reset(seed=0)

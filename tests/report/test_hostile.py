@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+from arb.errors import DataError
 from arb.report import plots
 from arb.report.page import make_report, missing_text, page, page_data
 from arb.report.records import group_runs, pack, read_runs
@@ -168,3 +169,12 @@ def test_text_does_not_become_a_formula_a_row_or_a_command(tmp_path):
     assert "\x1b" not in made.text()
     assert "\\textbackslash" not in made.latex()
     assert plots.plain("$x$") == r"\$x\$"
+
+
+def test_scores_that_do_not_follow_from_the_returns_are_not_packed(tmp_path):
+    folder = write_run(tmp_path / "runs/a")
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**described, "reference": [0.0, 1.0]}))
+    with pytest.raises(DataError, match="do not follow from its returns"):
+        pack([tmp_path / "runs"], tmp_path / "a.jsonl")
+    assert not (tmp_path / "a.jsonl").exists()

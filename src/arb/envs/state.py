@@ -49,6 +49,9 @@ def restore_state(env: gymnasium.Env[Any, Any], state: State) -> None:
     inner: Any = env.unwrapped
     if "mujoco" in state:
         numbers = np.asarray(state["mujoco"], np.float64)
+        expected = mujoco.mj_stateSize(inner.model, mujoco.mjtState.mjSTATE_INTEGRATION)
+        if numbers.size != expected:
+            raise DataError(f"the saved state has {numbers.size} numbers, not {expected}: it is of another model")
         mujoco.mj_setState(inner.model, inner.data, numbers, mujoco.mjtState.mjSTATE_INTEGRATION)
         # Positions of bodies and contacts follow from the state; the solver's memory, part of it, must not be touched.
         warmstart = inner.data.qacc_warmstart.copy()

@@ -425,6 +425,9 @@ def pack(paths: Sequence[Path], out: Path) -> Packed:
         key = json.dumps([run.config, run.data.get("sha256")], sort_keys=True)
         if run.status not in ("done", "failed") or not run.config:  # without the failed, results would look too good
             left_out.append(f"{run.place}: {run.status}, {run.reason}")
+        elif not _scores_follow(run):
+            reason = "the scores in eval.csv do not follow from its returns and the reference in config.json"
+            left_out.append(f"{run.place}: {reason}")
         elif key not in lines:
             order = (run.task, run.agent, run.strategy, run.seed, key)
             lines[key] = order, to_line(run, _name(run, paths))
@@ -435,6 +438,15 @@ def pack(paths: Sequence[Path], out: Path) -> Packed:
     with atomic_write(out) as unfinished:
         unfinished.write_bytes(data)
     return Packed(len(lines), kept, tuple(left_out), len(data))
+
+
+def _scores_follow(run: Record) -> bool:
+    """Whether scores are the normalised returns; an archive keeps the returns alone."""
+    return all(
+        np.allclose(scores, normalised(returns, run.reference), rtol=1e-6, atol=1e-6)
+        for curve in run.curves.values()
+        for scores, returns in zip(curve.scores, curve.returns, strict=True)
+    )
 
 
 def _name(run: Record, paths: Sequence[Path]) -> str:
