@@ -187,6 +187,7 @@ def test_the_table_of_the_suite() -> None:
         assert task_of(name) is task_of(f"{name}:5000") is task
     assert SUITE["suite:antmaze-umaze-play"].horizon == 700
     assert SUITE["suite:hopper-mixed"].reference == TASKS["hopper-medium-v2"].reference
+    assert {wanted(name).ladder for name in SUITE} == {path.stem for path in LADDERS.glob("*.npz")}
     assert {rung for parts in RECIPES.values() for rung in parts} <= {"random", *FRACTIONS}
     parts = [(wanted(name).ladder, wanted(name).quality, wanted(name).rows) for name in
              ("suite:hopper-medium-expert-b", "suite:walker2d-random", "suite:antmaze-umaze-play",
@@ -237,7 +238,7 @@ def test_a_mixed_dataset_is_what_its_recipe_says(cache: Path) -> None:
 
 
 def test_a_made_dataset_is_compared_with_the_published_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(published()) <= set(SUITE)
+    assert list(published()) == list(SUITE)  # the hash of every dataset
     asked, row = wanted("suite:hopper-mixed"), {"sha256": "1" * 16, "versions": "mujoco 1, numpy 1"}
     monkeypatch.setattr("arb.suite.datasets.published", lambda: {"suite:hopper-mixed": row})
 
@@ -248,6 +249,17 @@ def test_a_made_dataset_is_compared_with_the_published_hash(monkeypatch: pytest.
     Made.fingerprint = "0" * 64
     assert f"but {row['sha256']} is published: this machine recorded other rows" in verdict(asked, Made())
     assert "no hash is published" in verdict(Wanted(asked.task, asked.rows, seed=1), Made())
+
+
+@pytest.mark.parametrize("robot", ROBOTS)
+def test_the_second_ladder_records_other_policies_in_the_same_environment(robot: str, tmp_path: Path) -> None:
+    first, second = (
+        make(wanted(f"suite:{robot}-medium{ladder}", 1000), tmp_path / f"{robot}{ladder}.hdf5") for ladder in ("", "-b")
+    )
+    assert second.provenance["env"] == first.provenance["env"] == f"arb/{robot}-v2"
+    assert second.provenance["ladder"].startswith(f"{robot}-b ")
+    assert "--seed 1" in second.provenance["ladder"]
+    assert second.fingerprint != first.fingerprint
 
 
 def test_a_recording_and_its_hash_do_not_change_unnoticed(tmp_path: Path) -> None:
