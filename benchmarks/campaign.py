@@ -1,14 +1,14 @@
-"""The runs behind docs/results.md and docs/temperature.md: grids of runs on the suite, packed into archives.
+"""The runs behind docs/results.md and docs/suite.md: grids of runs on the suite, packed into archives.
 
-    python benchmarks/campaign.py temperature              which temperature: fixed or held
     python benchmarks/campaign.py locomotion --seeds 0-2   IQL on the suite's twelve locomotion datasets
     python benchmarks/campaign.py --list                   all campaigns, with their number of runs
-    python benchmarks/campaign.py temperature --quick      two short runs, to see that it works
+    python benchmarks/campaign.py locomotion --quick       two short runs, to see that it works
 
-Seeds are outermost, then datasets, so that what is there can be read at any time. Runs go one after the other in one
-process and share compiled programs; start a second process on another core with other seeds. The same command again
-continues where it was stopped: runs that the archive under `results/` holds are not done again, on whatever machine
-they were made, and the archive grows after every dataset.
+What is expected of each campaign is written down in results/forecasts.md before its first run. Seeds are outermost,
+then datasets, so that what is there can be read at any time. Runs go one after the other in one process and share
+compiled programs; start a second process on another core with other seeds or datasets. The same command again continues
+where it was stopped: runs that the archive under `results/` holds are not done again, on whatever machine they were
+made, and the archive grows after every dataset.
 """
 
 from __future__ import annotations
@@ -30,26 +30,18 @@ RESULTS = ROOT / "results"
 sys.path.append(str(ROOT / "examples" / "strategies"))
 Settings = Mapping[str, Any]
 
-ROBOTS, QUALITIES = ("hopper", "walker2d", "halfcheetah"), ("random", "mixed", "medium", "medium-expert")
-SETS = tuple(f"suite:{robot}-{quality}" for robot in ROBOTS for quality in QUALITIES)
-HOPPER = SETS[:4]
-MAZES = ("suite:antmaze-umaze-play", "suite:antmaze-medium-play")
-PAPER = ("naive", "parallel", "top_n", "berb", "arb", "arb_auto")
-RIVALS = ("annealed", "recent", "warm_start:WarmStart", "road:Road")
+ROBOTS, QUALITIES = ("hopper", "walker2d", "halfcheetah"), ("mixed", "medium-expert", "medium", "random")
+SETS = tuple(f"suite:{robot}-{quality}" for quality in QUALITIES for robot in ROBOTS)
+"""Those that say most first."""
+FOUR = ("suite:hopper-mixed", "suite:walker2d-mixed", "suite:halfcheetah-mixed", "suite:walker2d-medium-expert")
+MAZES = ("suite:antmaze-umaze-play", "suite:antmaze-umaze-diverse", "suite:antmaze-medium-play")
+PLUG_INS = ("annealed", "recent", "warm_start:WarmStart", "road:Road")
 """The last two are plug-ins in examples/strategies."""
 FEW = ("naive", "parallel", "arb", "arb_auto")
-LONG: Settings = {
-    "schedule.pretrain": 40_000,
-    "schedule.online": 40_000,
-    "schedule.batch": 128,
-    "settings.hidden_dims": (128, 128),
-    "evaluation.every": 2_000,
-    "evaluation.episodes": 4,
-}
-"""Half the width and half the batch of the paper: a run costs one core about a minute, not five. Episodes of one policy
-resemble each other and policies 2,000 updates apart do not, so many evaluations have few episodes each."""
-SPARSE: Settings = {"evaluation.every": 5_000, "evaluation.episodes": 10}
-"""A goal is reached or not, so that four episodes say little."""
+SMALL: Settings = {}
+"""The preset `small` as it is: the paper's networks and batches, 80,000 updates offline and 40,000 steps online."""
+GOALS: Settings = {"evaluation.every": 20_000, "evaluation.episodes": 50}
+"""A goal is reached or not, so that a few episodes say little."""
 QUICK: Settings = {
     "schedule.pretrain": 100,
     "schedule.online": 100,
@@ -69,7 +61,7 @@ class Campaign:
     conditions: Mapping[str, tuple[str, Settings]]
     tasks: tuple[str, ...] = SETS
     agents: tuple[str, ...] = ("iql",)
-    settings: Settings = field(default_factory=lambda: LONG)
+    settings: Settings = field(default_factory=lambda: SMALL)
     place: str = "."
     """Folder of the archive, below that of the others; the results page takes none from there."""
 
@@ -80,7 +72,9 @@ class Campaign:
                 for agent in self.agents:
                     for name, (strategy, own) in self.conditions.items():
                         settings = {**self.settings, **own}
-                        config = configure(task=task, agent=agent, strategy=strategy, seed=seed, overrides=settings)
+                        config = configure(
+                            task=task, agent=agent, strategy=strategy, seed=seed, preset="small", overrides=settings
+                        )
                         yield task, f"{task.replace(':', '-')}/{agent}/{name}/seed-{seed}", config
 
     def quick(self) -> Campaign:
@@ -93,95 +87,53 @@ def _plain(strategies: Sequence[str]) -> dict[str, tuple[str, Settings]]:
     return {name.partition(":")[0]: (name, {}) for name in strategies}
 
 
-TEMPERATURES: dict[str, tuple[str, Settings]] = {
-    **_plain(("naive", "parallel", "top_n")),
-    **{f"arb-{value}": ("arb", {"replay.temperature": value}) for value in (0.2, 0.5, 2.0)},
-    **{f"auto-{share}": ("arb_auto", {"replay.effective": share}) for share in (0.05, 0.1, 0.25, 0.5)},
-}
-BOUNDS: tuple[tuple[float, float], ...] = ((-12.0, 2.0), (-12.0, 12.0), (-16.0, 7.0), (-7.0, 7.0))
-"""Of the score, beside the paper's (-12, 7)."""
-ABLATIONS: dict[str, tuple[str, Settings]] = {
-    **_plain(("naive", "arb")),
-    "transition": ("arb", {"replay.level": "transition"}),
-    "density": ("arb", {"replay.likelihood": "density"}),
-    **{
-        f"{likelihood}-{low:g}-{high:g}": ("arb", {"replay.likelihood": likelihood, "replay.clip": (low, high)})
-        for likelihood in ("standard", "density")
-        for low, high in BOUNDS
-    },
+OFFLINE: dict[str, tuple[str, Settings]] = {"offline": ("parallel", {"replay.offline_share": 1.0})}
+"""The same updates from the dataset alone: what training on without an environment gives."""
+REFERENCE: dict[str, tuple[str, Settings]] = {
+    "cloning": ("naive", {"settings.beta": 0.0, "schedule.pretrain": 40_000, "evaluation.every": 20_000}),
+    "iql": ("naive", {}),
 }
 CAMPAIGNS = {
-    "temperature": Campaign("which temperature: fixed or held", TEMPERATURES, HOPPER),
-    "locomotion": Campaign("IQL on the suite's twelve locomotion datasets", _plain(PAPER)),
-    "rivals": Campaign("the same with four other rivals", _plain(("naive", "arb", "arb_auto", *RIVALS))),
-    "agents": Campaign("PEX and FamO2O on four datasets", _plain(FEW), HOPPER, ("pex", "famo2o")),
-    "antmaze": Campaign(
-        "AntMaze umaze and medium, with β = 1: with the paper's 10, IQL learns nothing offline here",
-        _plain(FEW),
-        MAZES,
-        ("iql", "pex"),
-        {**LONG, **SPARSE, "schedule.online": 50_000, "settings.beta": 1.0},
+    "locomotion": Campaign(
+        "IQL on the suite's twelve locomotion datasets: does adapting help an agent that works?",
+        {**_plain(("naive", "arb_auto")), **OFFLINE, **_plain(("arb",))},
     ),
-    "antmaze-paper": Campaign(
-        "AntMaze umaze with the paper's β = 10",
-        _plain(FEW),
-        MAZES[:1],
-        settings={**LONG, **SPARSE, "schedule.pretrain": 100_000, "schedule.online": 50_000},
+    "paper": Campaign("the paper's other strategies on the same datasets", _plain(("parallel", "top_n"))),
+    "berb": Campaign("BERB, whose runs cost twice as much", _plain(("berb",)), FOUR),
+    "ladders": Campaign(
+        "the same datasets from the second ladders",
+        {**_plain(("naive", "arb_auto")), **OFFLINE},
+        tuple(f"{task}-b" for task in SETS if f"{task}-b" in SUITE),
     ),
-    "calql": Campaign(
-        "Cal-QL, whose updates cost 25 times as much, at a tenth of the budget",
-        _plain(FEW),
-        HOPPER[1:3],
-        ("calql",),
-        {
-            **{name: value for name, value in LONG.items() if name != "settings.hidden_dims"},
-            "settings.actor_hidden_dims": (128,) * 3,
-            "settings.critic_hidden_dims": (128,) * 3,
-            "schedule.pretrain": 4_000,
-            "schedule.online": 4_000,
-            "evaluation.every": 400,
-        },
+    "plug-ins": Campaign("four other strategies", _plain(PLUG_INS), FOUR),
+    "effective": Campaign(
+        "which effective sample size ARB auto should keep",
+        {f"auto-{share}": ("arb_auto", {"replay.effective": share}) for share in (0.1, 0.25, 0.5, 0.75)},
+        SETS[:6],
     ),
-    "ablations": Campaign("weights by trajectory or transition, bounds of the score", ABLATIONS, HOPPER[1:2]),
-    "flagship": Campaign(
-        "the paper's largest claim at ten times the budget",
-        _plain(FEW),
-        HOPPER[:1],
-        settings={**LONG, "schedule.pretrain": 400_000, "schedule.online": 400_000, "evaluation.every": 20_000},
-    ),
-    "foresight": Campaign(
-        "FamO2O on other robots: does the first refresh tell where ARB auto gains?",
-        _plain(("naive", "arb_auto")),
-        tuple(f"suite:{robot}-{quality}" for robot in ROBOTS[1:] for quality in ("mixed", "medium")),
-        ("famo2o",),
-    ),
-    "foresight-again": Campaign(
-        "the same question on all eight datasets of these robots; for seeds 2 and 3",
-        _plain(("naive", "arb_auto")),
-        SETS[4:],
-        ("famo2o",),
-    ),
-    "pex": Campaign(
-        "PEX on other robots: does it gain there as it does on hopper?",
+    "agents": Campaign("PEX and FamO2O", _plain(("naive", "arb_auto")), SETS[:6], ("pex", "famo2o")),
+    "sac": Campaign("SAC without a word about offline data", _plain(FEW), FOUR, ("sac",)),
+    "calql": Campaign("Cal-QL, whose updates cost 25 times as much", _plain(FEW), FOUR[3:], ("calql",)),
+    "antmaze": Campaign("AntMaze", _plain(FEW), MAZES, ("iql", "pex"), {**GOALS, "schedule.pretrain": 200_000}),
+    "million": Campaign(
+        "the paper's largest claim at the paper's size",
         _plain(("naive", "arb", "arb_auto")),
-        SETS[4:],
-        ("pex",),
+        ("suite:hopper-random",),
+        settings={"schedule.pretrain": 1_000_000, "schedule.online": 1_000_000, "evaluation.every": 50_000},
     ),
     "reference": Campaign(
         "reference scores of the suite: behaviour cloning, which is IQL at β = 0, and IQL, offline",
-        {"cloning": ("naive", {"settings.beta": 0.0}), "iql": ("naive", {})},
-        tuple(SUITE),
-        settings={**LONG, "schedule.online": 1},
+        REFERENCE,
+        SETS,
+        settings={"schedule.online": 1},
         place="offline",
     ),
-    "volume": Campaign(
-        "updates per step",
-        {
-            f"{strategy}-{updates}": (strategy, {"schedule.updates": updates})
-            for updates in (250, 1000, 4000)
-            for strategy in FEW
-        },
-        ("suite:hopper-mixed",),
+    "reference-antmaze": Campaign(
+        "the same of AntMaze, at the paper's β = 10, and with a β that keeps an effective sample size",
+        {**REFERENCE, "iql-auto": ("naive", {"settings.beta": "auto"})},
+        tuple(task for task in SUITE if "antmaze" in task),
+        settings={**GOALS, "schedule.online": 1, "schedule.pretrain": 200_000},
+        place="offline",
     ),
 }
 
@@ -211,7 +163,7 @@ def main() -> None:
     if chosen.list or not chosen.campaign:
         for name, campaign in CAMPAIGNS.items():
             runs = len(campaign.tasks) * len(campaign.agents) * len(campaign.conditions)
-            print(f"{name:<12} {campaign.purpose}: {runs} runs per seed")
+            print(f"{name:<18} {campaign.purpose}: {runs} runs per seed")
         return
     campaign, out = CAMPAIGNS[chosen.campaign], chosen.out / chosen.campaign
     cells = list(campaign.quick().cells(seeds[:1]) if chosen.quick else campaign.cells(seeds))
