@@ -24,7 +24,7 @@ def found(result: Audit, level: str) -> set[str]:
 def test_sound_data_is_sound() -> None:
     for raw in (sound(), without(sound(), "next_observations")):
         result = audit(raw)
-        assert (result.verdict, result.rows, result.episodes) == ("sound", sum(LENGTHS), len(LENGTHS))
+        assert (result.verdict, result.rows, result.episodes) == ("no fault found", sum(LENGTHS), len(LENGTHS))
 
 
 def broken(name: str) -> dict[str, Any]:
@@ -56,8 +56,8 @@ def broken(name: str) -> dict[str, Any]:
 def test_each_fault_is_found_and_named(name: str) -> None:
     result = audit(broken(name))
     assert found(result, "fault") == {name}
-    assert not result.sound
-    assert result.verdict == f"unsound: {name}"
+    assert not result.ok
+    assert result.verdict == f"faults: {name}"
 
 
 def torques(reach: float, dim: int = 1) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_actions_beyond_one_are_a_remark_where_no_bounds_are_known(tmp_path: Pat
         assert "reach 1.75" in text
         assert "--env" in text
         assert "clip" not in text
-        assert audit(source).sound
+        assert audit(source).ok
 
 
 @pytest.mark.parametrize("said", [{"env": "Pendulum-v1"}, {"action_low": -2.0, "action_high": [2.0]}])
@@ -93,14 +93,14 @@ def test_actions_are_held_to_the_bounds_of_the_file(tmp_path: Path, said: dict[s
             with h5py.File(as_hdf5(path, torques(reach)), "a") as file:
                 file.attrs.update(said)
         result = audit(path)
-        assert result.sound is sound_too
+        assert result.ok is sound_too
         assert any("actions leave [-2, 2]" in text for _, text in of_actions(result)) is not sound_too
 
 
 def test_actions_are_held_to_the_bounds_of_a_named_environment(tmp_path: Path) -> None:
-    assert audit(torques(1.99), "Pendulum-v1").sound
+    assert audit(torques(1.99), "Pendulum-v1").ok
     narrow = as_npz(tmp_path / "x.npz", {**torques(2.5), "action_low": np.array(-9.0), "action_high": np.array(9.0)})
-    assert audit(narrow).sound
+    assert audit(narrow).ok
     assert "leave [-2, 2]" in of_actions(audit(narrow, "Pendulum-v1"))[0][1]
     with pytest.raises(DataError, match="nowhere"):
         audit(torques(1.0), "nowhere-v0")
@@ -115,7 +115,7 @@ def test_bounds_of_another_size_are_not_this_data_s() -> None:
 def test_discrete_actions_are_held_to_their_number() -> None:
     raw = {**sound(), **{name: walk(LENGTHS, dim=4)[name] for name in ("observations", "next_observations")}}
     raw["actions"] = np.arange(72) % 2
-    assert audit(raw, "CartPole-v1").verdict == "sound"
+    assert audit(raw, "CartPole-v1").verdict == "no fault found"
     raw["actions"][5] = 2
     assert of_actions(audit(raw, "CartPole-v1")) == [("fault", "actions leave [0, 1] in row 5: clip or rescale them")]
 
@@ -133,9 +133,9 @@ def test_time_limits_recorded_as_terminals_are_found_by_the_limit_of_the_environ
     assert "3 of 4 ends are terminals exactly at the time limit of 200 steps, first in row 199" in finding.text
     assert "set timeouts" in finding.text
     raw["terminals"][[199, 399]], raw["timeouts"][[199, 399]] = False, True  # one of two left: half is still too many
-    assert not audit(raw, "Pendulum-v1").sound
+    assert not audit(raw, "Pendulum-v1").ok
     raw["terminals"][656], raw["timeouts"][656] = False, True
-    assert audit(raw, "Pendulum-v1").sound
+    assert audit(raw, "Pendulum-v1").ok
 
 
 def test_observations_of_another_size_than_the_environment_s() -> None:
@@ -178,20 +178,20 @@ def test_remarks_do_not_make_data_unsound() -> None:
     raw["terminals"][5] = True
     result = audit(raw)
     assert found(result, "remark") == {"actions", "terminals"}
-    assert result.sound
-    assert result.verdict == "sound, with 2 remarks"
+    assert result.ok
+    assert result.verdict == "no fault found, 2 remarks"
 
 
 def test_a_file_that_cannot_be_read_is_unsound(tmp_path: Path) -> None:
     path = tmp_path / "x.hdf5"
     path.write_bytes(b"no")
-    assert audit(path).verdict == "unsound: unreadable"
+    assert audit(path).verdict == "faults: unreadable"
 
 
 def test_genuine_and_like_sets_are_sound(shared_data: Path) -> None:
     pytest.importorskip("h5py")
     for path in sorted(shared_data.glob("*/*.hdf5")):
-        assert audit(path).sound, path
+        assert audit(path).ok, path
 
 
 def test_genuine_antmaze_v0_is_remarked_on(shared_data: Path) -> None:
@@ -200,3 +200,98 @@ def test_genuine_antmaze_v0_is_remarked_on(shared_data: Path) -> None:
     texts = " ".join(finding.text for finding in result.findings)
     assert "timeouts is set where the episode continues (row 998)" in texts
     assert "row 1000, where the observations are discontinuous" in texts
+
+
+# ---- logs as people have them ----------------------------------------------------------------------------------------
+
+
+def arm(episodes: int = 40, steps: int = 60, seed: int = 0) -> dict[str, Any]:
+    """A point that is pushed; the reward says where it got to and what the push cost."""
+    rng = np.random.default_rng(seed)
+    state, actions = np.zeros((episodes, steps + 1, 2)), rng.uniform(-1, 1, (episodes, steps, 1))
+    state[:, 0] = rng.uniform(-1, 1, (episodes, 2))
+    for t in range(steps):
+        state[:, t + 1, 1] = 0.9 * state[:, t, 1] + 0.3 * actions[:, t, 0]
+        state[:, t + 1, 0] = state[:, t, 0] + 0.2 * state[:, t + 1, 1]
+    rows = episodes * steps
+    flags = np.tile(np.arange(steps) == steps - 1, episodes)
+    return {
+        "observations": state[:, :-1].reshape(rows, 2).astype(np.float32),
+        "actions": actions.reshape(rows, 1).astype(np.float32),
+        "rewards": -(np.square(state[:, 1:]).sum(2) + actions[..., 0] ** 2).reshape(rows).astype(np.float32),
+        "terminals": np.zeros(rows, bool),
+        "timeouts": flags,
+    }
+
+
+def test_a_sound_log_has_no_finding() -> None:
+    assert audit(arm()).findings == ()
+
+
+def test_a_log_without_any_end_is_a_fault_also_without_an_environment() -> None:
+    raw = {**without(arm(334), "timeouts"), "terminals": np.zeros(20_040, bool)}
+    result = audit(raw)
+    assert result.verdict == "faults: missing ends"
+    assert any(f.text.startswith("all 20,040 rows are taken for one episode: set timeouts") for f in result.findings)
+    assert audit({**raw, "episode_ids": np.zeros(20_040, int)}).ok  # then that is what the log says
+
+
+def test_terminals_that_all_come_after_as_many_steps_are_a_fault_also_without_an_environment() -> None:
+    raw = arm()
+    raw["terminals"], raw["timeouts"] = raw["timeouts"], raw["terminals"]
+    (finding,) = audit(raw).findings
+    assert (finding.check, finding.level) == ("time limits", "fault")
+    assert "40 of 40 ends are terminals after exactly as many steps, as at a time limit of 60 steps" in finding.text
+    raw["terminals"][59], raw["timeouts"][59] = False, True  # the log knows time limits
+    assert audit(raw).ok
+    raw["terminals"][59], raw["timeouts"][59] = True, False
+    few = {name: column[:240] for name, column in raw.items()}  # four episodes say little
+    assert audit(few).ok
+
+
+def test_a_state_that_comes_back_to_the_start_by_ordinary_steps_is_no_fault() -> None:
+    rng = np.random.default_rng(0)
+    stock = [10.0]
+    for t in range(1, 3000):  # up and down by one, now and then back at 10; every episode starts there
+        stock.append(10.0 if t % 100 == 0 else stock[-1] + rng.choice([-1.0, 1.0]))
+    raw = {
+        "observations": np.array(stock, np.float32)[:, None],
+        "actions": rng.integers(0, 3, 3000),
+        "rewards": rng.normal(size=3000).astype(np.float32),
+        "terminals": np.zeros(3000, bool),
+        "timeouts": np.arange(3000) % 100 == 99,
+    }
+    assert audit(raw).ok
+    raw["timeouts"][[99, 1299]] = False  # what is not ordinary, and two episodes that became longer than the others
+    assert "missing ends" in found(audit(raw), "fault")
+
+
+def test_a_frozen_sensor_is_called_so() -> None:
+    raw = arm()
+    raw["observations"][130:170, 1] = raw["observations"][130, 1]
+    (finding,) = [f for f in audit(raw).findings if f.level == "fault"]
+    assert finding.check == "frozen sensors"
+    assert "entry 1 of observations stands still from row 131 on while others move" in finding.text
+    raw["observations"][130:170] = raw["observations"][130]  # nothing moves: a robot at rest, not a sensor
+    assert "frozen sensors" not in found(audit(raw), "fault")
+
+
+@pytest.mark.parametrize(("column", "rows", "row"), [
+    ("actions", 1, "after"), ("actions", -1, "before"), ("rewards", 1, "after"), ("rewards", -1, "before"),
+])  # fmt: skip
+def test_actions_and_rewards_of_other_rows_are_noticed(column: str, rows: int, row: str) -> None:
+    raw = arm()
+    raw[column] = np.roll(raw[column], rows, 0)
+    texts = [f.text for f in audit(raw).findings if f.check == "shifted"]
+    assert any(f"the {column[:-1]} of the row {row}" in text for text in texts)
+    assert all(column[:-1] in text for text in texts)
+
+
+def test_what_could_not_be_checked_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from arb.cli import main
+
+    assert main(["data", "audit", str(as_npz(tmp_path / "x.npz", arm()))]) == 0
+    assert (
+        "not checked: the size of observations, the bounds of actions, a time limit (--env" in capsys.readouterr().out
+    )
+    assert audit(torques(1.0), "Pendulum-v1").unknown == ""

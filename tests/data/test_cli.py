@@ -43,11 +43,11 @@ def test_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_audit_tells_by_its_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = sound()
     assert main(["data", "audit", str(as_npz(tmp_path / "good.npz", raw))]) == 0
-    assert capsys.readouterr().out.endswith("verdict: sound\n")
+    assert capsys.readouterr().out.endswith("verdict: no fault found\n")
     raw["rewards"][3] = np.inf
     assert main(["data", "audit", str(as_npz(tmp_path / "bad.npz", raw))]) == 1
     text = capsys.readouterr().out
-    assert text.endswith("verdict: unsound: non-finite\n")
+    assert text.endswith("verdict: faults: non-finite\n")
     assert "0 rows" not in text
     assert main(["data", "audit", str(tmp_path / "missing.npz")]) == 1
     text = capsys.readouterr().out

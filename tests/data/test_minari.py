@@ -52,7 +52,7 @@ def test_episodes_and_their_ends(recorded: list[list[float]]) -> None:
 
 def test_it_knows_its_environment_and_is_sound(recorded: list[list[float]]) -> None:
     assert load("minari:arb/pendulum/random-v0").provenance["env"] == "Pendulum-v1"
-    assert audit("minari:arb/pendulum/random-v0").sound  # the pendulum's torque goes to 2, as its environment says
+    assert audit("minari:arb/pendulum/random-v0").ok  # the pendulum's torque goes to 2, as its environment says
 
 
 def test_one_that_is_not_installed_is_one_line(recorded: list[list[float]]) -> None:

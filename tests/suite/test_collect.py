@@ -84,7 +84,7 @@ def test_every_quality(tmp_path: Path, folder: Path, quality: str, episodes: int
     request = Request("Pendulum-v1", quality, 400, 0, 6400, 800, folder)
     collect(request, out, "the command")
     dataset = load_dataset(out)
-    assert audit(out).sound
+    assert audit(out).ok
     assert dataset.num_episodes == episodes
     assert dataset.actions.min() < -1  # in the environment's own bounds, -2 .. 2
     assert (dataset.provenance["env"], dataset.provenance["command"]) == ("Pendulum-v1", "the command")
@@ -113,7 +113,7 @@ def test_the_same_request_gives_the_same_data(tmp_path: Path, folder: Path) -> N
 def test_random_works_with_discrete_actions_and_sac_says_why_not(tmp_path: Path) -> None:
     dataset = collect(Request("CartPole-v1", "random", 100), tmp_path / "x.hdf5")
     assert set(np.unique(dataset.actions)) == {0, 1}
-    assert audit(tmp_path / "x.hdf5").sound
+    assert audit(tmp_path / "x.hdf5").ok
     with pytest.raises(DataError, match="SAC needs a bounded box"):
         collect(Request("CartPole-v1", "expert", 100, folder=tmp_path / "sac"), tmp_path / "y.hdf5")
 
@@ -141,7 +141,7 @@ def test_the_file_is_what_its_name_says(tmp_path: Path, suffix: str) -> None:
     kept = {name: dataset.provenance[name] for name in ("env", "seed", "command", "action_low", "action_high")}
     wanted = {"env": "Pendulum-v1", "seed": 3, "command": "the command", "action_low": -2.0, "action_high": 2.0}
     assert kept == wanted
-    assert audit(out).sound
+    assert audit(out).ok
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ def test_a_name_is_enough_and_the_same_dataset_has_the_same_hash(cache: Path, tm
 
 def test_a_mixed_dataset_is_what_its_recipe_says(cache: Path) -> None:
     dataset = load_dataset("suite:hopper-mixed:4000")
-    assert audit(made("suite:hopper-mixed:4000")).sound
+    assert audit(made("suite:hopper-mixed:4000")).ok
     assert dataset.provenance["env"] == "arb/hopper-v2"
     assert dataset.provenance["seed"] == 0
     assert json.loads(dataset.provenance["versions"])["mujoco"]
@@ -389,5 +389,5 @@ def test_walks_are_read_back_with_true_boundaries(tmp_path: Path) -> None:
     dataset = make(wanted("suite:antmaze-umaze-play", 1000), tmp_path / "walk.hdf5")
     assert (dataset.lengths <= 701).all()
     assert load_dataset(tmp_path / "walk.hdf5").fingerprint == dataset.fingerprint
-    assert audit(tmp_path / "walk.hdf5").sound
+    assert audit(tmp_path / "walk.hdf5").ok
     assert dataset.provenance["evaluation_goal"] == [0.75, 8.75]

@@ -71,8 +71,10 @@ def _audit(arguments: argparse.Namespace) -> int:
     print(f"{result.source}{counted}")
     for finding in result.findings:
         print(f"  {finding.level:<8}{finding.check:<18}{finding.text}")
+    if result.unknown:
+        print(f"not checked: {result.unknown}")
     print(f"verdict: {result.verdict}")
-    return 0 if result.sound else 1
+    return 0 if result.ok else 1
 
 
 def _convert(arguments: argparse.Namespace) -> None:

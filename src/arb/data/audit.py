@@ -18,11 +18,13 @@ from arb.data.episodes import make_dataset, some_rows, unknown_starts
 from arb.data.formats import Source, read_columns, split_columns
 from arb.data.tasks import Reference, env_reference, normalised, task_of
 from arb.errors import DataError
-from arb.replay.dataset import Dataset, leaves
+from arb.replay.dataset import LONG, Dataset, leaves
 
 FAULT, REMARK = "fault", "remark"
 OUTLIER_SPANS = 10.0  # a reward is an outlier this many spans (of the middle 99.8 %) outside of the span
 ROUNDING = 1e-6
+FROZEN = 20  # rows for which a sensor stands still
+MOST_ENTRIES, MOST_FITTED = 200, 5_000  # entries of an observation, and rows, that are looked at for shifted columns
 REMEDY = "set timeouts in the last row of every episode, or give every row the number of its episode (episode_ids)"
 Bounds = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Lowest and highest action: without a dimension for all entries, else one number for each."""
@@ -47,18 +49,22 @@ class Audit:
     episodes: int
     findings: tuple[Finding, ...]
 
+    unknown: str = ""
+    """What could not be checked, and what to give for it."""
+
     @property
-    def sound(self) -> bool:
+    def ok(self) -> bool:
+        """Whether no fault was found."""
         return all(finding.level != FAULT for finding in self.findings)
 
     @property
     def verdict(self) -> str:
-        """`sound`, also with remarks, or `unsound` and the checks that found a fault."""
-        faults = [finding.check for finding in self.findings if finding.level == FAULT]
-        remarks = len(self.findings) - len(faults)
+        """`no fault found`, also with remarks, or the checks that found one."""
+        faults = dict.fromkeys(finding.check for finding in self.findings if finding.level == FAULT)
+        remarks = sum(finding.level == REMARK for finding in self.findings)
         if faults:
-            return f"unsound: {', '.join(dict.fromkeys(faults))}"
-        return f"sound, with {remarks} remark{'s' * (remarks > 1)}" if remarks else "sound"
+            return f"faults: {', '.join(faults)}"
+        return f"no fault found, {remarks} remark{'s' * (remarks > 1)}" if remarks else "no fault found"
 
 
 def audit(source: Source | Mapping[str, Any] | Dataset, env: str = "", columns: str = "") -> Audit:
@@ -90,7 +96,9 @@ def audit(source: Source | Mapping[str, Any] | Dataset, env: str = "", columns: 
     found = [Finding("repaired", REMARK, note) for note in data.provenance.get("repaired", ())]
     found += [finding for check in CHECKS for finding in check(data, raw)]
     found += [*_actions(data, world.bounds), *_environment(data, world)]
-    return Audit(name, len(data), data.num_episodes, (*broken, *found))
+    lacks = {"the size of observations": world.size, "the bounds of actions": world.bounds, "a time limit": world.limit}
+    missing = ", ".join(what for what, known in lacks.items() if known is None)
+    return Audit(name, len(data), data.num_episodes, (*broken, *found), missing and f"{missing} (--env ID says them)")
 
 
 def faults(data: Dataset, limit: int | None = None) -> list[str]:
@@ -188,9 +196,11 @@ def _missing_ends(data: Dataset, raw: Mapping[str, Any]) -> Iterator[Finding]:
     """Rows inside an episode that look like a fresh start, and episodes longer than the time limit."""
     if data.final_observations is None and not isinstance(data.observations, Mapping):
         rows = unknown_starts(data.observations, data.starts)
-        if rows is not None and len(rows):
+        if rows is not None and (rows := _jumps(data, rows)).size:
             text = f"a new episode seems to begin unflagged in {some_rows(rows)}: {REMEDY}"
             yield Finding("missing ends", FAULT, text)
+    if data.num_episodes == 1 and len(data) > LONG and raw.get("episode_ids") is None:
+        yield Finding("missing ends", FAULT, f"all {len(data):,} rows are taken for one episode: {REMEDY}")
     cut_off = Counter(data.lengths[~data.terminals[data.ends]].tolist())
     limit, times = cut_off.most_common(1)[0] if cut_off else (0, 0)
     if times >= 2 and 2 * times > cut_off.total() and data.lengths.max() > limit:
@@ -200,6 +210,87 @@ def _missing_ends(data: Dataset, raw: Mapping[str, Any]) -> Iterator[Finding]:
     if all(raw.get(name) is None for name in ("timeouts", "next_observations", "episode_ids")):
         text = "neither timeouts nor next_observations: episodes that were cut off cannot be told apart; "
         yield Finding("missing ends", REMARK, text + "record timeouts, or a number per episode (episode_ids)")
+
+
+def _jumps(data: Dataset, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Those of some rows to which no ordinary step leads: other ones resemble a start by coincidence."""
+    flat = leaves(data.observations)[""].reshape(len(data), -1)
+    ordinary = np.setdiff1d(np.arange(1, len(data)), [*rows, *data.starts])
+    if not len(ordinary):
+        return rows
+    usual = np.abs(flat[ordinary] - flat[ordinary - 1]).max(0)
+    return np.asarray(rows[(np.abs(flat[rows] - flat[rows - 1]) > usual).any(1)])
+
+
+def _frozen(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
+    """Entries of observations that move at nearly every step, and then stand still while others move."""
+    inside = np.ones(len(data), bool)
+    inside[data.starts] = False
+    for key, part in leaves(data.observations).items():
+        flat = part.reshape(len(data), -1)
+        if part.dtype.kind != "f" or not 2 <= flat.shape[1] <= MOST_ENTRIES:
+            continue
+        moves = np.diff(flat, axis=0, prepend=flat[:1]) != 0
+        others = np.count_nonzero(moves, 1)
+        for entry in np.flatnonzero(moves[inside].mean(0) > 0.75):
+            column = flat[:, entry]
+            still = inside & ~moves[:, entry] & (others > 0) & (column != column.min()) & (column != column.max())
+            edges = np.flatnonzero(np.diff(np.concatenate([[0], still.astype(np.int8), [0]])))
+            long = edges[::2][np.diff(edges)[::2] >= FROZEN]
+            if len(long):
+                text = f"entry {entry} of observations{'/' * bool(key)}{key} stands still from {some_rows(long)} on"
+                yield Finding("frozen sensors", FAULT, f"{text} while others move: drop these episodes or this entry")
+
+
+def _shifted(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
+    """Actions and rewards that fit the observations better when they are taken from the row before or after.
+
+    By linear models: of the step to the next observation, with an action of a row near; and of a reward near.
+    """
+    parts = [part.reshape(len(data), -1) for part in leaves(data.observations).values()]
+    inside = np.setdiff1d(np.arange(1, len(data) - 2), [*data.starts, *data.ends, *(data.ends - 1)])
+    rows = inside[:: max(1, len(inside) // MOST_FITTED)]
+    entries = sum(part.shape[1] for part in parts)
+    if len(rows) < 100 + 10 * entries or entries > MOST_ENTRIES or data.actions.dtype.kind != "f":
+        return
+    near = {shift: rows + shift for shift in (-1, 0, 1)}
+    obs, after = (_standardised(np.concatenate([part[near[k]] for part in parts], 1)) for k in (0, 1))
+    actions = {k: _standardised(data.actions[near[k]].reshape(len(rows), -1)) for k in near}
+    step = after - obs
+    alone = unexplained(obs, step)
+    gains = {k: float(np.mean(alone - unexplained(np.hstack([obs, actions[k]]), step))) for k in near}
+    seen = np.hstack([obs, actions[0], after])
+    errors = {k: float(unexplained(np.hstack([seen, seen**2]), data.rewards[near[k], None])[0]) for k in near}
+    for k, row in ((-1, "before"), (1, "after")):
+        if gains[k] > max(0.02, 1.5 * gains[0]):
+            text = (
+                f"the action of the row {row} explains a step better than the row's own ({gains[k]:.2f} of its variance"
+            )
+            yield Finding(
+                "shifted", REMARK, f"{text}, {gains[0]:.2f}): are actions shifted by a row, or take effect late?"
+            )
+        if errors[k] < min(0.5, 0.5 * errors[0] - 1e-4):
+            text = f"the reward of the row {row} fits a row's observations and action better than its own"
+            yield Finding(
+                "shifted", REMARK, f"{text} (unexplained {errors[k]:.3f}, {errors[0]:.3f}): are they shifted?"
+            )
+
+
+def _standardised(x: NDArray[Any]) -> NDArray[np.float64]:
+    x = x.astype(np.float64)
+    return np.asarray((x - x.mean(0)) / np.maximum(x.std(0), 1e-9))
+
+
+def unexplained(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+    """The share of the variance of every column of `y` that no linear function of `x` explains.
+
+    >>> x = np.arange(4.0)[:, None]
+    >>> unexplained(x, np.hstack([2 * x + 1, [[1.0], [-1.0], [-1.0], [1.0]]])).round(6)
+    array([0., 1.])
+    """
+    x = np.hstack([np.ones((len(x), 1)), x])
+    rest = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
+    return np.asarray(np.mean(rest**2, 0) / np.maximum(np.var(y, 0), 1e-12))
 
 
 def _terminals(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
@@ -233,7 +324,9 @@ def _rewards(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 Check = Callable[[Dataset, Mapping[str, Any]], Iterator[Finding]]
-CHECKS: tuple[Check, ...] = (_discontinuities, _missing_ends, _terminals, _duplicates, _rewards)
+CHECKS: tuple[Check, ...] = (
+    _discontinuities, _missing_ends, _terminals, _duplicates, _rewards, _frozen, _shifted,
+)  # fmt: skip
 """What needs no environment, from a dataset and its columns as they were in the file."""
 
 
@@ -271,16 +364,18 @@ def _environment(data: Dataset, env: Environment) -> Iterator[Finding]:
     if env.size is not None and env.size != size:
         text = f"an observation has {size} numbers, one of {env.name} has {env.size}: recorded in another environment?"
         yield Finding("observations", FAULT, text)
-    if env.limit is None:
-        return
     ended = data.terminals[data.ends]
-    at = (data.lengths == env.limit) & ended
-    if ended.any() and 2 * at.sum() >= ended.sum():
-        text = f"{at.sum():,} of {ended.sum():,} ends are terminals exactly at the time limit of {env.limit} steps"
+    limit, whose = env.limit, "exactly at the time limit of"
+    longest = data.lengths == data.lengths.max()
+    if limit is None and longest.sum() >= 5 and ended[longest].all() and data.lengths.max() > 1:
+        limit, whose = int(data.lengths.max()), "after exactly as many steps, as at a time limit of"
+    at = (data.lengths == limit) & ended
+    if at.any() and 2 * at.sum() >= ended.sum():
+        text = f"{at.sum():,} of {ended.sum():,} ends are terminals {whose} {limit} steps"
         first = some_rows(data.ends[at][:1])
         yield Finding("time limits", FAULT, f"{text}, first in {first}: clear terminals there and set timeouts")
-    long = data.starts[data.lengths >= 2 * env.limit]
-    if len(long):
+    long = data.starts[data.lengths >= 2 * (env.limit or len(data))]
+    if len(long) and env.limit:
         text = f"the episode from {some_rows(long)} has {data.lengths.max():,} steps, and the time limit is {env.limit}"
         yield Finding("missing ends", FAULT, f"{text}: ends are missing; {REMEDY}")
 

@@ -36,7 +36,7 @@ OTHER_NAMES = {
     "observations": ("obs", "observation", "observation.state", "state", "states"),
     "actions": ("act", "action", "acts", "command", "commands"),
     "rewards": ("rew", "reward", "rews", "next.reward"),
-    "terminals": ("terminal", "terminated", "terminations", "done", "dones", "next.success", "next.done"),
+    "terminals": ("terminal", "terminated", "terminations", "done", "dones", "next.success"),
     "timeouts": ("timeout", "truncated", "truncations", "truncation", "is_truncated"),
     "next_observations": ("next_obs", "next_observation", "next_state", "next_states"),
     "episode_ids": ("episode", "episode_id", "episode_index", "episodes"),
