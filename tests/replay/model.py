@@ -54,6 +54,12 @@ class Model:
         weight = {step.obs: largest if step.weight is None else step.weight for step in self.alive}
         return {obs: value / sum(weight.values()) for obs, value in weight.items()}
 
+    def around(self, obs: float) -> tuple[list[Step], list[Step]]:
+        """The living steps of a step's trajectory: those before it, and those from it on."""
+        named = next(step for step in self.alive if step.obs == obs)
+        own = [step for step in self.alive if step.trajectory == named.trajectory]
+        return own[: own.index(named)], own[own.index(named) :]
+
     def return_to_go(self, index: int) -> float:
         first = self.steps[index]
         if first.trajectory not in self.closed:

@@ -123,6 +123,41 @@ class Interleavings(RuleBasedStateMachine):
             np.testing.assert_allclose(batch.return_to_go[place], self.model.return_to_go(index[obs]), rtol=1e-5)
             assert self.buffer.index.is_online(rows[place]) == step.online
 
+    @precondition(lambda self: self.model.steps)
+    @rule(h=st.integers(1, 5))
+    def sample_chunks(self, h):
+        batch = self.buffer.sample((2, 4), chunk=h)
+        for place in np.ndindex(2, 4):
+            _, after = self.model.around(float(batch.obs[place][0]))
+            steps = after[:h]
+            assert batch.valid[place].tolist() == [True] * len(steps) + [False] * (h - len(steps))
+            held = [np.float32(s.obs / 2) for s in steps]
+            assert batch.action[place][:, 0].tolist() == held + held[-1:] * (h - len(steps))
+            total = sum(GAMMA**k * s.reward for k, s in enumerate(steps))
+            np.testing.assert_allclose(batch.reward[place], total, rtol=1e-5, atol=1e-6)
+            assert batch.next_obs[place] == steps[-1].next_obs
+            mask = 0.0 if steps[-1].terminated else GAMMA ** (len(steps) - 1)
+            np.testing.assert_allclose(batch.mask[place], mask, rtol=1e-6)
+
+    @precondition(lambda self: self.model.steps)
+    @rule(length=st.integers(1, 5), burn_in=st.integers(0, 4))
+    def sample_sequences(self, length, burn_in):
+        rows = self.buffer.sample_indices(6)
+        batch, drawn = self.buffer.gather(rows, length=length, burn_in=burn_in), self.buffer.gather(rows)
+        for i in range(6):
+            before, after = self.model.around(float(drawn.obs[i, 0]))
+            whole = [None] * burn_in + before + after + [None] * length
+            stretch = whole[len(before) : len(before) + burn_in + length]
+            assert batch.valid[i].tolist() == [step is not None for step in stretch]
+            living = [step for step in stretch if step is not None]
+            first = next(k for k, step in enumerate(stretch) if step is not None)
+            for k, step in enumerate(stretch):
+                held = step or (living[0] if k < first else living[-1])
+                assert (batch.obs[i, k], batch.next_obs[i, k]) == (held.obs, held.next_obs)
+                assert (batch.action[i, k], batch.reward[i, k]) == (np.float32(held.obs / 2), held.reward)
+                assert batch.mask[i, k] == (not held.terminated)
+                assert batch.start[i, k] == (step is not None and step is (before + after)[0])
+
     @rule()
     def save_and_restore(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,6 +36,7 @@ from arb.replay.dataset import (
 from arb.replay.index import ReplayIndex, whole_number
 from arb.replay.samplers import Sampler
 from arb.replay.scores import CHUNK, Score, within
+from arb.replay.sequences import ChunkBatch, SequenceBatch, gather_chunks, gather_sequences, reshaped
 from arb.replay.storage import Batch, Storage, named
 
 FORMAT = 3
@@ -341,24 +342,50 @@ class ReplayBuffer:
 
         self.index.refresh(score_rows, chunk=chunk)
 
-    def sample(self, shape: Shape, *, n_step: int = 1, rng: Rng = None) -> Batch:
+    @overload
+    def sample(self, shape: Shape, *, n_step: int = 1, rng: Rng = None) -> Batch: ...
+    @overload
+    def sample(self, shape: Shape, *, chunk: int, rng: Rng = None) -> ChunkBatch: ...
+    @overload
+    def sample(
+        self, shape: Shape, *, length: int, burn_in: int = 0, n_step: int = 1, rng: Rng = None
+    ) -> SequenceBatch: ...
+    def sample(
+        self,
+        shape: Shape,
+        *,
+        n_step: int = 1,
+        chunk: int | None = None,
+        length: int | None = None,
+        burn_in: int = 0,
+        rng: Rng = None,
+    ) -> Any:
         """A batch of transitions, drawn with replacement.
 
         Args:
             shape: transitions to draw, `n`, or `(updates, n)`: the batches of many updates in one call cost much less.
             n_step: steps of the return, see `Batch.reward` and `Batch.mask`; at the end of an episode there are
                 fewer. The discount between them is this buffer's `gamma`.
+            chunk: actions from each row on, for policies that choose several at once: see `ChunkBatch`.
+            length: steps from each row on, for recurrent learners: see `SequenceBatch`.
+            burn_in: with `length`, steps before each row.
             rng: draws from this generator instead of the buffer's own.
         """
         with self.index.lock:
-            return self._gather(self.sample_indices(shape, rng=rng), n_step)
+            return self._gather(self.sample_indices(shape, rng=rng), n_step, chunk, length, burn_in)
 
     def sample_indices(self, shape: Shape, *, rng: Rng = None) -> Ints:
         """The rows that `sample` would return, for `gather`, and for whoever keeps columns of their own."""
         return self.index.sample_indices(shape, rng=rng)
 
-    def gather(self, rows: ArrayLike, *, n_step: int = 1) -> Batch:
-        """The transitions in these rows, in arrays of their shape.
+    @overload
+    def gather(self, rows: ArrayLike, *, n_step: int = 1) -> Batch: ...
+    @overload
+    def gather(self, rows: ArrayLike, *, chunk: int) -> ChunkBatch: ...
+    @overload
+    def gather(self, rows: ArrayLike, *, length: int, burn_in: int = 0, n_step: int = 1) -> SequenceBatch: ...
+    def gather(self, rows: ArrayLike, **steps: Any) -> Any:
+        """The transitions in these rows, in arrays of their shape; the other arguments are those of `sample`.
 
         >>> buffer = ReplayBuffer(4, gamma=0.5)
         >>> for t in range(3):
@@ -374,12 +401,26 @@ class ReplayBuffer:
             if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(self):
                 found = f"as the buffer holds {len(self)}; got {numbers.min()} to {numbers.max()}"
                 raise DataError(f"rows must lie between 0 and {len(self) - 1}, {found}")
-            return self._gather(numbers, n_step)
+            return self._gather(numbers, **steps)
 
-    def _gather(self, rows: Ints, n_step: int) -> Batch:
+    def _gather(
+        self, rows: Ints, n_step: int = 1, chunk: int | None = None, length: int | None = None, burn_in: int = 0
+    ) -> Any:
+        flat, held = rows.reshape(-1), (self.storage, self.index)
         whole_number("n_step", n_step)
-        batch = self.storage.gather(rows.reshape(-1), self.index, n_step, self.gamma)
-        return batch if rows.ndim == 1 else batch.reshape(rows.shape)
+        batch: Any
+        if chunk is not None:
+            if length is not None or n_step != 1 or burn_in:
+                raise DataError("a chunk has the return of its own steps: leave out n_step, length and burn_in")
+            batch = gather_chunks(*held, flat, whole_number("chunk", chunk), self.gamma)
+        elif length is not None:
+            before = whole_number("burn_in", burn_in, least=0)
+            batch = gather_sequences(*held, flat, whole_number("length", length), before, n_step, self.gamma)
+        elif burn_in:
+            raise DataError("burn_in belongs to sequences: pass length, the steps to learn from")
+        else:
+            batch = self.storage.gather(flat, self.index, n_step, self.gamma)
+        return batch if rows.ndim == 1 else batch._make(reshaped(column, rows.shape) for column in batch)
 
     def stats(self) -> dict[str, float]:
         """Metrics of the sampling distribution, explained in docs/reference; looks at every row."""

@@ -81,6 +81,7 @@ class ReplayIndex:
         self.episode_ids = np.zeros(self.capacity, np.int32)
         self.next_index = np.full(self.capacity, -1, np.int32)
         """The row of each row's next step; -1 where there is none yet."""
+        self._previous = np.full(self.capacity, -1, np.int32)  # or a row that has been overwritten
         self._free: list[int] = []  # a heap: the lowest id is used first
         self.open: dict[int, OpenEpisode] = {}
         """The unfinished episodes, by environment."""
@@ -144,13 +145,22 @@ class ReplayIndex:
         keep = (self._origin_online == online) & (stop > start)
         return start[keep], (stop - start)[keep]
 
-    def path(self, rows: Ints, n: int, over: Bools) -> Ints:
-        """The rows of the next n steps of each row, one line per step, -1 after its episode or a row that is `over`."""
+    def previous(self, rows: Ints) -> Ints:
+        """The row of each row's previous step; -1 where the ring does not hold one."""
+        before = self._previous[rows]
+        return np.where(self.next_index[before] == rows, before, -1)
+
+    def path(self, rows: Ints, n: int, over: Bools | None = None, *, back: bool = False) -> Ints:
+        """Each row and the next steps of its episode, or the steps before it: n rows, one line per step.
+
+        After the episode's last row, or one that is `over`, there is -1.
+        """
         path = np.full((n, len(rows)), -1)
         path[0] = rows
         for k in range(1, n):
             here = path[k - 1]
-            path[k] = np.where((here >= 0) & ~over[here], self.next_index[here], -1)
+            goes_on = here >= 0 if over is None else (here >= 0) & ~over[here]
+            path[k] = np.where(goes_on, self.previous(here) if back else self.next_index[here], -1)
         return path
 
     def members(self, before: int | None = None) -> Members:
@@ -182,6 +192,7 @@ class ReplayIndex:
             self.episode_ids[alive] = np.repeat(ids, steps)[gone:]
             self.next_index[alive[:-1]] = alive[1:]
             self.next_index[rows[ends[ends >= gone]]] = -1
+            self._previous[alive[1:]] = alive[:-1]
             for vanished in ids[ends < gone].tolist():
                 heapq.heappush(self._free, vanished)
             self._count(total, online)
@@ -208,6 +219,7 @@ class ReplayIndex:
                     episode.first = row
                 else:
                     self.next_index[episode.newest] = row
+                    self._previous[row] = episode.newest
                 episode.newest = row
                 self.episode_ids[row] = episode.id
                 self.next_index[row] = -1
@@ -387,6 +399,7 @@ class ReplayIndex:
         last = np.cumsum(steps) - 1
         self.next_index[rows[:-1]] = rows[1:]
         self.next_index[rows[last]] = -1
+        self._previous[rows[1:]] = rows[:-1]
         self.open, self._open_by_id = {}, {}
         for env, number in opened.tolist():
             at = int(np.searchsorted(episode, number))
@@ -412,15 +425,15 @@ def ring_order(rows: Ints, num_added: int, capacity: int) -> Ints:
     return num_added - 1 - (num_added - 1 - rows) % capacity
 
 
-def whole_number(name: str, value: Any) -> int:
-    """A number of rows or steps: an integer, of any kind, from 1 on."""
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    """A number of rows or steps: an integer, of any kind."""
     try:
         number = operator.index(value)
     except TypeError:
         hint = f": write {int(value)}" if isinstance(value, float) and value.is_integer() else ""
         raise DataError(f"{name} must be a whole number, got {value!r}{hint}") from None
-    if number < 1:
-        raise DataError(f"{name} must be at least 1, got {number}")
+    if number < least:
+        raise DataError(f"{name} must be at least {least}, got {number}")
     return number
 
 

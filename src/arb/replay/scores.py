@@ -11,6 +11,9 @@ Two likelihoods are offered:
   -½ln(2π) = -0.919 whatever the policy. For a categorical policy: the log-probability, divided by the number of
   action dimensions.
 * `"density"`: the true log-density (or log-probability), summed over action dimensions.
+
+A policy without a likelihood has a score all the same: `distance_score`, `sample_score` and `flow_score` rise with it,
+which is all that `ARB("auto")` needs, as it cancels the unit of a score. docs/scores.md says which to take.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,6 +39,9 @@ MARGIN = 1e-4
 """By how much of their range actions may leave their bounds: rounding does so."""
 EDGE = float(np.float32(1.0 - 1e-6))
 """Actions of a squashed policy are clamped to ±EDGE before atanh: the paper's release does so, in float32."""
+
+WIDTH = 0.2
+"""Of the kernels around the samples of `sample_score`, in half ranges of the action."""
 
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
@@ -178,6 +184,102 @@ def categorical_score(policy: Callable[[Any], Any], likelihood: Likelihood = "st
         return categorical_log_likelihood(action, _logits(action, policy(obs)), likelihood)
 
     return score
+
+
+# ---- policies without a likelihood -----------------------------------------------------------------------------------
+def distance_score(policy: Callable[[Any], Any], *, scale: ArrayLike | None = None) -> Score:
+    """A score from a deterministic policy `obs -> action`: minus half the mean squared distance.
+
+    Under `ARB("auto")` the weights are those of a Gaussian around the action, of whatever width. Distances are measured
+    in units of `scale`, one number or one per action dimension; without it, of half the range of the buffer's
+    `action_bounds`, and without these of 1.
+
+    >>> distance_score(lambda obs: obs)(np.zeros((1, 2)), np.array([[1.0, 3.0]]))
+    array([-2.5])
+    """
+    return _scaled(lambda obs, action, unit: -0.5 * _distance(action, policy(obs), unit), scale)
+
+
+def sample_score(
+    sample: Callable[[Any], Any], n: int = 8, *, width: float = WIDTH, scale: ArrayLike | None = None
+) -> Score:
+    """A score from any policy that can be sampled, `obs -> action`: how close the nearest of n samples are.
+
+    It is the soft minimum of the squared distances, which is the logarithm of a kernel density estimate with Gaussian
+    kernels. `sample` is called n times for the same observations and must draw anew each time.
+
+    Args:
+        sample: the policy: one action per observation.
+        n: samples per row, each of which costs a forward pass.
+        width: of a kernel, in units of `scale`. Narrow ones tell modes apart, wide ones are less noisy.
+        scale: as in `distance_score`.
+    """
+
+    def score(obs: Obs, action: Array, unit: Array) -> NDArray[np.float64]:
+        near = np.stack([-0.5 / width**2 * _distance(action, sample(obs), unit) for _ in range(n)])
+        most = near.max(0)
+        return np.asarray(most + np.log(np.exp(near - most).mean(0)))
+
+    if n < 1 or not width > 0.0:
+        raise DataError(f"sample_score needs at least one sample and a width above 0, got n={n}, width={width}")
+    return _scaled(score, scale)
+
+
+def flow_score(
+    velocity: Callable[[Any, Any, Any], Any], draws: int = 2, *, seed: int = 0, scale: ArrayLike | None = None
+) -> Score:
+    """A score from the velocity field of a flow policy, `(obs, x, t) -> v`: minus the flow-matching loss of the action.
+
+    The field leads from standard normal noise at t = 0 to actions at t = 1 in straight lines: at x = (1 - t)·noise +
+    t·action its target is action - noise. All rows are scored at the same times and noises, and every noise is used
+    with both signs, which cancels most of what it would add to the score. `t` has the shape (rows, 1).
+
+    Args:
+        velocity: the field.
+        draws: forward passes per row, an even number.
+        seed: of the noise.
+        scale: as in `distance_score`.
+    """
+    if draws < 2 or draws % 2:
+        raise DataError(f"draws must be an even number from 2 on, as every noise is used with both signs, got {draws}")
+
+    def score(obs: Obs, action: Array, unit: Array) -> NDArray[np.float64]:
+        rng, loss = np.random.default_rng(seed), np.zeros(len(action))
+        for k in range(draws):
+            if k % 2 == 0:
+                noise = np.asarray(rng.standard_normal(action.shape[1:]), np.float32)
+            noise = -noise
+            t = np.full((len(action), 1), (k // 2 + 0.5) / (draws // 2), np.float32)
+            along = t.reshape(-1, *(1,) * (action.ndim - 1))
+            x = ((1.0 - along) * noise + along * action).astype(np.float32)
+            loss += _distance(action - noise, velocity(obs, x, t), unit)
+        return -0.5 * loss / draws
+
+    return _scaled(score, scale)
+
+
+def _scaled(score: Callable[[Any, Array, Array], Any], scale: ArrayLike | None) -> Score:
+    """A score whose unit of distance is given, or half the range of the buffer's actions."""
+    if scale is not None and not (np.asarray(scale, np.float64) > 0.0).all():
+        raise DataError(f"scale must be above 0, got {scale}")
+
+    def bounded(obs: Obs, action: Array, bounds: Sequence[Any] = (-1.0, 1.0)) -> Any:
+        low, high = (np.asarray(bound, np.float64) for bound in bounds)
+        return score(obs, action, (high - low) / 2.0 if scale is None else np.asarray(scale, np.float64))
+
+    return bounded if scale is not None else _Unbounded(bounded)
+
+
+def _distance(action: Array, answer: Any, unit: Array) -> NDArray[np.float64]:
+    """The mean over all action dimensions of the squared distance, in units of `unit`."""
+    values = _numbers("actions", answer)
+    if values.shape != action.shape:
+        problem = f"the policy returned shape {values.shape}, but the actions have shape {action.shape}"
+        raise DataError(f"{problem}: return one action, or velocity, for every action")
+    if action.dtype.kind not in "fiu" or values.dtype.kind != "f":
+        raise DataError(f"distances need continuous actions, got {action.dtype} and from the policy {values.dtype}")
+    apart = np.square((action - values) / unit, dtype=np.float64)
+    return np.asarray(apart.reshape(len(apart), -1).mean(-1))
 
 
 def is_standard(likelihood: str) -> bool:

@@ -39,15 +39,6 @@ class Batch(NamedTuple):
     return_to_go: NDArray[np.float32]
     """Discounted Monte-Carlo return from this step on; `-inf` while its episode is open, so `max(q, .)` is q."""
 
-    def reshape(self, shape: tuple[int, ...]) -> "Batch":
-        return Batch(*(_reshaped(column, shape) for column in self))
-
-
-def _reshaped(column: Any, shape: tuple[int, ...]) -> Any:
-    if isinstance(column, dict):
-        return {key: _reshaped(values, shape) for key, values in column.items()}
-    return column.reshape(*shape, *column.shape[1:])
-
 
 def n_step_return(path: Ints, reward: Array, gamma: float) -> tuple[Ints, NDArray[np.float64], Ints]:
     """Of each path as `ReplayIndex.path` makes them: its last row, its discounted reward, and its number of steps.
