@@ -351,6 +351,24 @@ def test_observations_in_parts_are_joined_by_one_rule(place):
     np.testing.assert_array_equal(first, setup.normalization.observations(plain[[2, 0, 1]]))
 
 
+def test_the_policy_of_a_run_takes_the_dict_and_knows_the_range_of_what_it_has_seen(place):
+    with np.load(place / "data.npz") as file:
+        columns = dict(file)
+    obs = 0.01 * columns.pop("observations")  # own steps reach much farther
+    np.savez(place / "near.npz", **columns, **{"observations/b": obs[:, :2], "observations/a": obs[:, 2:]})
+    config = config_of(place, **{"evaluation.every": 10**6})
+    folder = run(
+        with_key(with_key(config, "task", str(place / "near.npz")), "env", "arb-tests/parts-v0"), place / "near"
+    )
+    before, last = (load_policy(folder.folder, which) for which in ("pretrained", "last"))
+    np.testing.assert_allclose(before.arrays["low"], obs.min(0)[[2, 0, 1]], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(before.arrays["high"], obs.max(0)[[2, 0, 1]], rtol=1e-4, atol=1e-6)
+    assert last.arrays["high"][0] > 5 * before.arrays["high"][0]
+    far = {"b": np.array([1.0, 0.0]), "a": np.array([900.0])}
+    with pytest.warns(UserWarning, match="entry 0 of the observation"):
+        assert gymnasium.spaces.Box(-2.0, 2.0, (1,)).contains(last(far))
+
+
 def test_too_little_memory_is_said_in_gigabytes(monkeypatch):
     monkeypatch.setattr("arb.lab.machine.free_memory", lambda: 10**9)
     with pytest.raises(DataError, match=r"a run on x needs about 2.8 GB of memory, 1.0 GB are free: close other"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ import pytest
 
 from arb import DataError
 from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, SACConfig
-from arb.envs.rollout import ActionMap
+from arb.envs.rollout import ActionMap, flat_vector
 from arb.lab.folder import RunFolder
 from arb.lab.setup import Normalization
-from arb.policies import load_policy
-from arb.policies.export import POLICIES
+from arb.policies import Policy, load_policy
+from arb.policies.export import POLICIES, shapes_of
 from arb.policies.export import export_policy as export_to_file
 
 OBS, ACTION = 5, 3
@@ -47,8 +48,8 @@ def actor_of(name: str) -> Any:
     return jax.tree.map(lambda leaf: rng.normal(0.0, 0.6, leaf.shape).astype(np.float32), shapes.actor)
 
 
-def export_policy(actor: Any, shaping: Any, actions: Any, folder: Path, which: Any = "last") -> Path:
-    return export_to_file(RunFolder(folder).policy(which), actor, shaping, actions)
+def export_policy(actor: Any, shaping: Any, actions: Any, folder: Path, which: Any = "last", **more: Any) -> Path:
+    return export_to_file(RunFolder(folder).policy(which), actor, shaping, actions, **more)
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +197,13 @@ def edited(path: Path, **changed: Any) -> None:
 
 
 def test_arrays_that_do_not_fit_are_refused(actors, tmp_path):
-    for change in ({"net.weights.1": None}, {"net.biases.0": np.zeros(3)}, {"half": np.full(3, np.nan)}):
+    for change in (
+        {"net.weights.1": None},
+        {"net.biases.0": np.zeros(3)},
+        {"half": np.full(3, np.nan)},
+        {"low": np.zeros(OBS + 1)},
+        {"std": np.ones((1, OBS))},
+    ):
         path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
         edited(path, **change)
         assert "damaged" in refused(tmp_path)
@@ -214,6 +221,130 @@ def test_observations_that_do_not_fit_are_refused(actors, tmp_path):
             policy(wrong)
     with pytest.raises(DataError, match="not finite"):
         policy(np.full(OBS, np.nan))
+
+    for wrong in ("left", [1.0, "x", 2.0, 3.0, 4.0], [[1.0], [1.0, 2.0]]):
+        with pytest.raises(DataError, match="not numbers in one array"):
+            policy(wrong)
+
+
+# ---- exploring -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_sample_is_the_exploring_action_of_the_agent(actors, name, tmp_path):
+    actor, actions = actors[name], actions_of(name)
+    export_policy(actor, SHAPING, actions, tmp_path)
+    policy = load_policy(tmp_path)
+    expected = actions.to_env(np.asarray(actor.act(SHAPING.observations(RAW), np.random.default_rng(5))))
+    sampled = policy.sample(RAW, np.random.default_rng(5))
+    np.testing.assert_array_equal(sampled, expected)
+    assert not np.array_equal(sampled, policy.sample(RAW, np.random.default_rng(6)))
+    space = gymnasium.spaces.Discrete(ACTION) if name == "discrete" else BOX
+    assert all(space.contains(action) for action in sampled)
+    assert space.contains(policy.sample(RAW[0]))  # without a generator it has its own
+
+
+# ---- dict observations -----------------------------------------------------------------------------------------------
+ROOM = {"walls": RAW[:, :4].reshape(40, 2, 2), "air": {"heat": RAW[:, 4]}}
+
+
+def test_a_policy_takes_the_dict_that_the_environment_gives(actors, tmp_path):
+    assert shapes_of(RAW) is None
+    export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path, parts=shapes_of(ROOM))
+    policy = load_policy(tmp_path)
+    flat = flat_vector(ROOM, (40,))
+    np.testing.assert_array_equal(flat, RAW[:, [4, 0, 1, 2, 3]])  # by name
+    np.testing.assert_array_equal(policy(ROOM), policy(flat))
+    one = {"walls": ROOM["walls"][0], "air": {"heat": float(RAW[0, 4])}}
+    np.testing.assert_array_equal(policy(one), policy(flat[0]))
+    np.testing.assert_array_equal(
+        policy.sample(one, np.random.default_rng(1)), policy.sample(flat[0], np.random.default_rng(1))
+    )
+
+
+@pytest.mark.parametrize(
+    ("obs", "message"),
+    [
+        ({"walls": np.zeros((2, 2))}, "with the parts air, walls"),
+        ({"walls": np.zeros((2, 2)), "air": 1.0}, "with the parts heat"),
+        ({"walls": np.zeros(4), "air": {"heat": 1.0}}, r"shape \(4,\) where this policy takes \(2, 2\)"),
+        ({"walls": np.zeros((3, 2, 2)), "air": {"heat": np.zeros(2)}}, "or in one for each part"),
+    ],
+)
+def test_a_dict_of_other_parts_is_refused(actors, obs, message, tmp_path):
+    export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path, parts=shapes_of(ROOM))
+    with pytest.raises(DataError, match=message):
+        load_policy(tmp_path)(obs)
+    export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+    with pytest.raises(DataError, match="that are vectors"):
+        load_policy(tmp_path)(obs)  # of a policy that knows of no parts
+
+
+# ---- observations outside the training data --------------------------------------------------------------------------
+SEEN = SHAPING.observations(RAW)
+LOW, HIGH = RAW.min(0), RAW.max(0)
+NEAR, FAR = HIGH + 0.9 * (HIGH - LOW), np.where(np.arange(OBS) == 2, LOW - 1.1 * (HIGH - LOW), RAW[0])
+
+
+def ranged(actors: Any, tmp_path: Path, outside: Any = "warn", name: str = "iql", seen: Any = SEEN) -> Policy:
+    export_policy(actors[name], SHAPING, actions_of(name), tmp_path, observations=seen)
+    return load_policy(tmp_path, outside=outside)
+
+
+def test_an_observation_far_outside_the_training_data_is_reported(actors, tmp_path):
+    policy = ranged(actors, tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        expected = policy(NEAR)
+    for call in (policy, policy.sample):
+        with pytest.warns(UserWarning, match=r"entry 2 of the observation is far outside .* check the sensor"):
+            call(FAR)
+    with pytest.warns(UserWarning, match="entry 0"):
+        policy(np.full(OBS, 1e9))
+    strict = load_policy(tmp_path, outside="raise")
+    np.testing.assert_array_equal(strict(NEAR), expected)
+    with pytest.raises(DataError, match=f"which has {LOW[2]:.4g} to {HIGH[2]:.4g} there"):
+        strict(FAR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_policy(tmp_path, outside="ignore")(np.full(OBS, 1e9))
+
+
+def test_a_fallback_action_replaces_only_the_rows_that_are_far(actors, tmp_path):
+    stop = [0.0, 1.0, -1.0]
+    policy, plain = ranged(actors, tmp_path, stop), load_policy(tmp_path)
+    batch = np.stack([RAW[0], FAR, NEAR, np.full(OBS, np.nan), np.full(OBS, np.inf)])
+    sampled = policy.sample(batch, np.random.default_rng(3))
+    np.testing.assert_array_equal(sampled[0], plain.sample(batch[0], np.random.default_rng(3)))
+    np.testing.assert_array_equal(sampled[[1, 3, 4]], np.tile(np.float32(stop), (3, 1)))
+    np.testing.assert_array_equal(policy(batch)[[0, 2]], plain(batch[[0, 2]]))
+    np.testing.assert_array_equal(policy(batch)[[1, 3, 4]], np.tile(np.float32(stop), (3, 1)))
+    np.testing.assert_array_equal(policy(FAR), np.float32(stop))
+    numbers = ranged(actors, tmp_path, 1, "discrete")
+    assert numbers(FAR) == 1
+    assert numbers(batch).dtype == numbers(RAW).dtype
+
+
+def test_what_to_do_outside_is_checked_when_the_policy_is_loaded(actors, tmp_path):
+    for outside, message in (
+        ("shout", "outside"),
+        ([0.0, 1.0], r"an action of .* is numbers of shape \(3,\)"),
+        (["a", "b", "c"], "is numbers"),
+    ):
+        with pytest.raises(DataError, match=message):
+            ranged(actors, tmp_path, outside)
+
+
+def test_a_constant_entry_may_round_and_no_more(actors, tmp_path):
+    policy = ranged(actors, tmp_path, "raise", seen=np.zeros((9, OBS), np.float32))  # raw: 0, 1, 2, 3, 4
+    policy(np.arange(OBS) + 0.009)
+    with pytest.raises(DataError, match="entry 0"):
+        policy(np.arange(OBS) + 0.011)
+
+
+def test_a_policy_without_a_range_reports_nothing(actors, tmp_path):
+    export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_policy(tmp_path)(np.full(OBS, 1e9))
 
 
 def test_an_unknown_actor_is_refused(tmp_path):
@@ -235,6 +366,9 @@ def test_a_file_that_names_other_kinds_or_sizes_is_refused(actors, tmp_path):
         {"actor": "net.weights.0"},
         {"obs_size": OBS + 6},
         {"obs_size": -1},
+        {"parts": {"a": [OBS + 1]}},
+        {"parts": {"a": ["b"]}},
+        {"parts": 7},
     ):
         path.write_bytes(whole)
         edited(path, about=np.frombuffer(json.dumps(about | change).encode(), np.uint8))

@@ -25,6 +25,7 @@ from arb.errors import DataError
 from arb.lab.agents import AGENTS, agent_label, agent_row
 from arb.lab.config import Config, Preprocessing, flat
 from arb.lab.strategies import strategy_row
+from arb.policies.export import shapes_of
 from arb.replay.buffer import ReplayBuffer
 from arb.replay.dataset import Dataset
 from arb.replay.samplers import Sampler
@@ -163,6 +164,8 @@ class Setup:
     reference: Reference | None
     normalization: Normalization
     actions: ActionMap
+    parts: Any = None
+    """Of dict observations the shape of each part by its name."""
     faults: tuple[str, ...] = ()
     """What an audit found that makes the data unsound, where one was asked for."""
 
@@ -212,6 +215,7 @@ class Setup:
             reference=task.reference if task else env_reference(env),
             normalization=normalization,
             actions=actions,
+            parts=shapes_of(raw.observations),
             faults=tuple(faults(raw, made.spec.max_episode_steps if made.spec else None)) if audited else (),
         )
 

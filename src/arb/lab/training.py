@@ -209,7 +209,7 @@ class Training:
                 where = (key, self.config.schedule, likelihood, state.step, self.timer, self._pause)
                 self._drive(state, finetune(state.agent, state.buffer, state.collector, *where))
             self._save(state)
-            self._export(state.agent, "last")
+            self._export(state.agent, "last", state.buffer)
         self.log.write()
 
     def pretrain(self, asked_to_stop: Callable[[], bool]) -> TrainState:
@@ -271,13 +271,14 @@ class Training:
         mean = float(np.mean(scores))
         if state.phase == "online" and state.step > 0 and (state.best is None or mean > state.best):
             state.best = mean
-            self._export(state.agent, "best")
+            self._export(state.agent, "best", state.buffer)
         return mean
 
-    def _export(self, agent: Any, which: Which) -> None:
+    def _export(self, agent: Any, which: Which, buffer: ReplayBuffer) -> None:
         """Write a policy that NumPy alone can play; an agent from outside may have one that cannot be written."""
+        setup, seen = self.setup, buffer.storage.columns["obs"][: len(buffer)]
         try:
-            export_policy(self.folder.policy(which), agent.actor, self.setup.normalization, self.setup.actions)
+            export_policy(self.folder.policy(which), agent.actor, setup.normalization, setup.actions, seen, setup.parts)
         except DataError:
             if not is_plug_in(self.config.agent):
                 raise
@@ -305,7 +306,7 @@ class Training:
             return TrainState("online", 0, agent, buffer, loaded, collector)
         best = float(self.folder.curves()["pretrain"].means[-1])
         for which in ("pretrained", "best"):
-            self._export(agent, which)
+            self._export(agent, which, buffer)
         return TrainState("online", 0, agent.begin_online(), buffer, loaded, collector, best)
 
     def _resumed(self) -> TrainState | None:
