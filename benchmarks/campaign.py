@@ -140,7 +140,7 @@ CAMPAIGNS = {
 
 def holds(record: Record, config: Config) -> bool:
     """Whether a finished run of an archive is that of a configuration."""
-    archived = (record.status, record.config.get("task"), record.agent, record.strategy, record.seed)
+    archived = (record.status, *(record.config.get(key) for key in ("task", "agent", "replay.strategy", "seed")))
     wanted = ("done", config.task, config.agent, config.replay.strategy, config.seed)
     return archived == wanted and from_flat(record.config) == config
 
@@ -167,6 +167,15 @@ def main() -> None:
         return
     campaign, out = CAMPAIGNS[chosen.campaign], chosen.out / chosen.campaign
     cells = list(campaign.quick().cells(seeds[:1]) if chosen.quick else campaign.cells(seeds))
+    for name, there in (
+        ("task", [task for task, _, _ in cells]),
+        ("agent", [config.agent for _, _, config in cells]),
+        ("strategy", [config.replay.strategy for _, _, config in cells]),
+    ):
+        asked = getattr(chosen, name)
+        if asked is not None and asked not in there:
+            known = ", ".join(dict.fromkeys(there))
+            options.error(f"--{name} {asked}: {chosen.campaign} has no such {name}; it has {known}")
     archive = chosen.results / campaign.place / f"{chosen.campaign}.jsonl"
     held = read_archive(archive) if archive.exists() else []
     cells = [
@@ -178,7 +187,7 @@ def main() -> None:
         and not any(holds(record, config) for record in held)
     ]
     if not cells:
-        print(f"nothing to do: {archive} holds every run of these options, or no run has them (see --list)")
+        print(f"nothing to do: {archive} holds every run of these options")
     for number, (task, folder, config) in enumerate(cells):
         scores = run(config, out / folder, cache=chosen.out / "pretrained")
         print(f"{number + 1:>4} of {len(cells)}  {folder}  {scores.pretrained:.1f} -> {scores.last:.1f}", flush=True)

@@ -61,8 +61,22 @@ def test_a_campaign_does_not_repeat_what_its_archive_holds(monkeypatch):
     (_, _, config), (_, _, other), *_ = campaign.CAMPAIGNS["locomotion"].cells([0])
     settings = flat(config)
     assert campaign.holds(Record("a", settings, "done"), config)
-    for changed in ({"seed": 1}, {"schedule.batch": 64}, {"task": "suite:hopper-mixed"}):
+    for changed in ({"seed": 1}, {"schedule.batch": 64}, {"task": "suite:hopper-random"}):
         assert not campaign.holds(Record("a", {**settings, **changed}, "done"), config)
     assert not campaign.holds(Record("a", settings, "done"), other)
     assert not campaign.holds(Record("a", settings, "failed"), config)
     assert not campaign.holds(Record("a", {}, "damaged"), config)
+    for _, _, config in campaign.CAMPAIGNS["locomotion"].cells([0]):  # training on without an environment too
+        assert campaign.holds(Record("a", flat(config), "done"), config)
+
+
+@pytest.mark.parametrize("option", ["--task", "--agent", "--strategy"])
+def test_a_mistyped_filter_of_a_campaign_is_an_error(monkeypatch, capsys, tmp_path, option):
+    pytest.importorskip("jax")
+    monkeypatch.syspath_prepend(FOLDER)
+    import campaign
+
+    monkeypatch.setattr(sys, "argv", ["campaign.py", "locomotion", option, "hoper", "--results", str(tmp_path)])
+    with pytest.raises(SystemExit, match="2"):
+        campaign.main()
+    assert f"{option} hoper: locomotion has no such {option[2:]}; it has " in capsys.readouterr().err

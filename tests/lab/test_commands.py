@@ -1,5 +1,8 @@
 """`arb compare` and `arb reproduce` from the command line to what they leave."""
 
+import json
+import re
+
 import pytest
 
 from arb.cli import main
@@ -44,9 +47,39 @@ def test_reproduce_puts_published_numbers_beside_ours(place, capsys):
     assert len(table.read_text().splitlines()) > 4
 
 
+def test_an_archived_run_is_run_again_and_compared(place, capsys):
+    settings = [f"{name}={value}" for name, value in (tiny.SMALL | tiny.NETWORKS["iql"]).items()]
+    assert main(["run", "-t", "data.npz", "-e", "Pendulum-v1", "-s", "naive", "-o", "runs/a", *settings]) == 0
+    assert main(["report", "--pack", "runs", "-o", "all.jsonl"]) == 0
+    assert main(["reproduce", "--run", "all.jsonl:a"]) == 0
+    said = capsys.readouterr().out
+    assert "all.jsonl:a agrees: " in said
+    assert len(set(re.findall(r"^(?:archived|here)  +(.*)$", said, re.MULTILINE))) == 1
+    line = json.loads((place / "all.jsonl").read_text())
+    returns = line["evaluations"]["online"]["return"]
+    returns[-1][0] -= 0.01  # the fifth digit
+    line["machine"] |= {"cpu": "Other", "family": "6", "model": "143", "stepping": "8", "cores": 64}
+    (place / "all.jsonl").write_text(json.dumps(line, separators=(",", ":")))
+    assert main(["reproduce", "--run", "all.jsonl:a"]) == 1
+    said = capsys.readouterr().out
+    assert "all.jsonl:a differs, first at online step " in said
+    assert "archived  Other, family 6, model 143, stepping 8\n" in said
+    assert "other cores: 64, here " in said
+    line["config"]["replay.strategy"] = "os:path"
+    (place / "all.jsonl").write_text(json.dumps(line, separators=(",", ":")))
+    for run, words in (("a", "an archive may not load code"), ("b", "no such run; the first is 'a'"), ("", "such run")):
+        assert main(["reproduce", "--run", f"all.jsonl:{run}"]) == 2
+        told = capsys.readouterr().err
+        assert words in told
+        assert told.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
+        (["reproduce"], "name an experiment, or an archived run with --run ARCHIVE:RUN"),
+        (["reproduce", "iql", "--run", "a.jsonl:b"], "name an experiment, or an archived run"),
+        (["reproduce", "--run", "a.jsonl:b"], "a.jsonl cannot be read"),
         (["reproduce", "temprature"], "no experiment 'temprature' (did you mean 'temperature'?)"),
         (["compare", "--strategy", "naive,abr"], "no strategy 'abr' (did you mean 'arb'?)"),
         (["sweep", "--workers", "0"], "--workers must be at least 1"),

@@ -273,7 +273,9 @@ def test_the_machine_and_the_time_stand_beside_the_results(finished):
     parts = machine["parts"]
     assert {"pretrain updates", "online updates", "collecting", "refresh", "evaluation", "checkpoints"} <= set(parts)
     assert sum(machine["seconds"].values()) == pytest.approx(sum(parts.values()), abs=0.01)
-    assert describe_machine().keys() == {"cpu", "cores", "system", "commit", "dirty"}
+    assert describe_machine().keys() == {
+        "cpu", "family", "model", "stepping", "flags", "cores", "system", "commit", "dirty",
+    }  # fmt: skip
 
 
 def test_an_inner_part_is_not_counted_in_the_outer_one(monkeypatch):

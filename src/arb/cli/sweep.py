@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arb.cli.run import add_subject, setting
+from arb.errors import DataError
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
     from arb.lab.grid import Cell
@@ -40,6 +41,7 @@ examples:
   arb reproduce clip --preset paper               the paper's own grid (fetch antmaze-large-diverse-v2 first)
   arb reproduce iql --preset small --data suite   the same on the suite, without a download
   arb reproduce iql --preset paper --dry-run      which runs it takes
+  arb reproduce --run results/locomotion.jsonl:RUN    one archived run again: does it agree, on which processor?
 
 presets: `paper` is the paper's schedule with four seeds; `small` is 80,000 updates and 40,000 steps with two seeds;
 `smoke` is a hundred of both with one seed, and for the tables one task per group. `--data suite`, the default of
@@ -103,7 +105,9 @@ def add_reproduce(parser: argparse.ArgumentParser) -> None:
     names = "".join(f"  {name:<14} {experiment.shows}\n" for name, experiment in EXPERIMENTS.items())
     parser.description = f"{parser.description}\n\n{names}"
     parser.epilog = REPRODUCE
-    parser.add_argument("name", help="one of the above", metavar="NAME")
+    parser.add_argument("name", nargs="?", help="one of the above", metavar="NAME")
+    again = "instead: run one archived run again, and say whether it agrees"
+    parser.add_argument("--run", dest="archived", metavar="ARCHIVE:RUN", help=again)
     parser.add_argument("-p", "--preset", default="smoke", help=f"how much training: {', '.join(SEEDS)}")
     parser.add_argument("--data", help=f"{' or '.join(DATA)} (suite for smoke, else d4rl)")
     parser.add_argument("-o", "--out", type=Path, help="folder of the runs (reproduce/NAME-PRESET)")
@@ -114,6 +118,10 @@ def add_reproduce(parser: argparse.ArgumentParser) -> None:
 def reproduce(options: argparse.Namespace) -> int:
     from arb.paper.experiments import EXPERIMENTS, cells_of
 
+    if bool(options.name) == bool(options.archived):
+        raise DataError("name an experiment, or an archived run with --run ARCHIVE:RUN")
+    if options.archived:
+        return _again(options.archived, options.out)
     data = options.data or ("suite" if options.preset == "smoke" else "d4rl")
     cells = cells_of(options.name, options.preset, data)
     out = options.out or Path("reproduce") / f"{options.name}-{options.preset}"
@@ -128,6 +136,44 @@ def reproduce(options: argparse.Namespace) -> int:
         print("\nThe data came from the suite, made on this machine: these are not scores on D4RL's tasks.")
     print(f"\nfiles in {out / 'report'}")
     return status
+
+
+def _again(archived: str, out: Path | None) -> int:
+    """Run an archived run anew and compare; status 1 if it differs."""
+    from arb.lab.agents import is_plug_in
+    from arb.lab.config import from_flat
+    from arb.lab.folder import default_folder
+    from arb.lab.machine import processor_text
+    from arb.lab.training import run
+    from arb.progress import live_view
+    from arb.report.records import agreement, archived_run, from_folder
+
+    before = archived_run(archived)
+    for name in (before.agent, str(before.config.get("replay.strategy")), str(before.config.get("env", ""))):
+        if is_plug_in(name):
+            raise DataError(
+                f"{archived} uses {name}, and an archive may not load code: use `arb run` with its settings"
+            )
+    try:
+        config = from_flat(before.config)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{archived} was made by another version of arb: {error}") from None
+    folder = out or Path("reproduce") / default_folder(config, "archived").name
+    with live_view() as tell:
+        run(config, folder, tell=tell)
+    now = from_folder(folder)
+    same, said = agreement(before, now)
+    print(f"{archived} {said}")
+    print(f"archived  {processor_text(before.machine)}\nhere      {processor_text(now.machine)}")
+    for what, old, new in (
+        ("data", before.data_hash[:12], now.data_hash[:12]),
+        ("commit", before.machine.get("commit"), now.machine.get("commit")),
+        ("cores", before.machine.get("cores"), now.machine.get("cores")),
+        *((name, version, now.versions.get(name)) for name, version in before.versions.items()),
+    ):
+        if old != new:
+            print(f"other {what}: {old}, here {new}")
+    return 0 if same else 1
 
 
 # ---- what they share -------------------------------------------------------------------------------------------------

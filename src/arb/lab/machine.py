@@ -28,6 +28,7 @@ from arb.lab.folder import RunFolder
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 5.0
 """Seconds after which a process of its own ends, if it was asked to stop and nobody has looked at the flag."""
+_ARITHMETIC = ("sse", "ssse", "avx", "fma", "f16c", "amx", "asimd", "sve", "bf16")
 ROOM = 3 * 2**28
 """Bytes that Python, JAX and compiled code take beside the data."""
 
@@ -95,10 +96,10 @@ def cores() -> list[int]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """CPU model, cores, system, and the commit of this library where it runs from a checkout."""
+    """Processor, cores, system, and the commit of this library where it runs from a checkout."""
     commit, dirty = _commit()
     return {
-        "cpu": _cpu(),
+        **_processor(),
         "cores": len(cores()),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "commit": commit,
@@ -106,12 +107,31 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def _cpu() -> str:
+def _processor() -> dict[str, Any]:
+    """Name, family, model and stepping, and those flags that name instructions for arithmetic."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+    except OSError:
+        first = ""
+    said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
+    flags = (said.get("flags") or said.get("Features") or "").split()
+    return {
+        "cpu": said.get("model name") or platform.processor() or platform.machine(),
+        "family": said.get("cpu family") or said.get("CPU architecture"),
+        "model": said.get("model") or said.get("CPU part"),
+        "stepping": said.get("stepping") or said.get("CPU revision"),
+        "flags": sorted(flag for flag in flags if flag.startswith(_ARITHMETIC)),
+    }
+
+
+def processor_text(machine: Mapping[str, Any]) -> str:
+    """A processor as machine.json describes it.
+
+    >>> processor_text({"cpu": "AMD EPYC", "family": "25", "model": "17", "stepping": "1"})
+    'AMD EPYC, family 25, model 17, stepping 1'
+    """
+    parts = [f"{name} {machine[name]}" for name in ("family", "model", "stepping") if machine.get(name)]
+    return ", ".join([str(machine.get("cpu") or "a processor that was not recorded"), *parts])
 
 
 def _commit() -> tuple[str | None, bool]:

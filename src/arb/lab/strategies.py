@@ -131,6 +131,9 @@ STRATEGIES: Mapping[str, Strategy] = {
         "ARB", "by the likelihood of each trajectory under the current policy", ARB, defaults={"temperature": 0.5}
     ),
     "arb_auto": Strategy("ARB auto", "the same, with an automatic temperature", ARB, {"temperature": "auto"}),
+    "offline": Strategy(
+        "Offline only", "the dataset alone: training on without an environment", Mixed, {"offline_share": 1.0}
+    ),
     "annealed": Strategy("Annealed", "an offline share that falls to zero", Annealed),
     "recent": Strategy("Recent", "newer rows more often", Recent),
 }

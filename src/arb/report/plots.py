@@ -24,7 +24,7 @@ from arb.report.records import Floats, Results, RunGroup, group_runs, read_runs
 
 COLOURS = {
     "naive": "#e69f00", "parallel": "#009e73", "top_n": "#cc79a7", "berb": "#d55e00", "arb": "#0072b2",
-    "arb_auto": "#56b4e9", "annealed": "#999933", "recent": "#aa4499",
+    "arb_auto": "#56b4e9", "offline": "#6c757d", "annealed": "#999933", "recent": "#aa4499",
     "warm_start:WarmStart": "#cc6677", "road:Road": "#4b9b3a",
 }  # fmt: skip
 """By strategy, from the palette of Okabe and Ito (Color Universal Design, 2008)."""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arb.data.tasks import normalised, read_reference
-from arb.errors import DataError
+from arb.errors import DataError, suggest
 from arb.files import atomic_write, check_folder, read_json
 from arb.lab.agents import AGENTS
 from arb.lab.folder import PLAN, Curve, RunFolder
@@ -75,7 +75,9 @@ class Record:
 
     @property
     def strategy(self) -> str:
-        return str(self.config.get("replay.strategy", "?"))
+        """Its name; Parallel with offline rows alone is training on without an environment."""
+        alone = self.config.get("replay.strategy") == "parallel" and self.config.get("replay.offline_share") == 1.0
+        return "offline" if alone else str(self.config.get("replay.strategy", "?"))
 
     @property
     def seed(self) -> int:
@@ -456,6 +458,34 @@ def _name(run: Record, paths: Sequence[Path]) -> str:
     place = Path(run.place)
     above = next((path for path in paths if place.is_relative_to(path) and place != path), place.parent)
     return place.relative_to(above).as_posix()
+
+
+def archived_run(text: str) -> Record:
+    """The run that `ARCHIVE:RUN` names."""
+    file, _, name = text.rpartition(f"{ARCHIVE}:")
+    runs = {run.place.partition(": ")[2]: run for run in read_archive(Path(file + ARCHIVE))} if file else {}
+    if name not in runs:
+        hint = suggest(name, runs) or (f"; the first is {next(iter(runs))!r}" if runs else "")
+        raise DataError(f"{text}: there is no such run{hint}; write NAME{ARCHIVE}:RUN")
+    if not runs[name].config:
+        raise DataError(f"{text} {runs[name].reason}")
+    return runs[name]
+
+
+def agreement(archived: Record, again: Record) -> tuple[bool, str]:
+    """Whether every evaluation of two runs has the same returns, in an archive's six digits, and how they differ."""
+    total = 0
+    for phase, curve in archived.curves.items():
+        other = again.curves.get(phase)
+        for step, theirs, ours in zip(curve.steps, curve.returns, other.returns if other else (), strict=False):
+            total += 1
+            if _rounded([theirs], 6) != _rounded([ours], 6):
+                first = f"first at {phase} step {int(step):,}: mean return {theirs.mean():.6g}, here {ours.mean():.6g}"
+                areas = [MEASURES[PRIMARY].of(run) for run in (archived, again)]
+                return False, f"differs, {first}; area {areas[0]:.1f}, here {areas[1]:.1f}"
+        if other is None or len(other.steps) != len(curve.steps):
+            return False, f"differs: it has other evaluations of the phase {phase}"
+    return True, f"agrees: {total} evaluations, every return in six digits"
 
 
 # ---- one number per run ----------------------------------------------------------------------------------------------

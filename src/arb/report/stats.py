@@ -156,7 +156,7 @@ def comparisons(results: Results, baseline: str) -> list[Comparison]:
     base: dict[str, Record] = {}
     for group in finished:
         for run in group.runs if group.strategy == baseline else ():
-            base.setdefault(_start(run), run)
+            base.setdefault(shared_start(run), run)
     found = []
     for agent in results.agents():
         for variant in results.variants(agent):
@@ -175,14 +175,14 @@ def compared(results: Results, agent: str, wanted: str) -> list[Comparison]:
     return [one for one in comparisons(results, base) if one.agent == agent]
 
 
-def _start(run: Record) -> str:
+def shared_start(run: Record) -> str:
     """What the runs of a pair share: everything but the replay strategy and its settings."""
     shared = {key: value for key, value in run.config.items() if not key.startswith("replay.")}
     return json.dumps([shared, run.data_hash], sort_keys=True)
 
 
 def _pairs(group: RunGroup, base: Mapping[str, Record]) -> tuple[tuple[Record, Record], ...]:
-    starts = ((run, _start(run)) for run in sorted(group.runs, key=lambda run: run.seed))
+    starts = ((run, shared_start(run)) for run in sorted(group.runs, key=lambda run: run.seed))
     return tuple((run, base[start]) for run, start in starts if start in base)
 
 
