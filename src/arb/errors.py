@@ -23,10 +23,12 @@ def check_finite(name: str, column: Array, first_row: int = 0) -> None:
     """Raise a `DataError` that names the first row in which a float column is nan or infinite."""
     if column.dtype.kind not in "fc" or np.isfinite(column).all():
         return
-    row = int(np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(1))[0])
+    flat = column.reshape(len(column), -1)
+    row, entry = (int(at) for at in np.argwhere(~np.isfinite(flat))[0])
+    place = f"row {first_row + row}" + f", entry {entry}" * (flat.shape[1] > 1)
     raise DataError(
-        f"{name} has a value that is not finite in row {first_row + row}: {_shown(column[row])}; "
-        "repair or drop that row before using the data"
+        f"{name} has a value that is not finite in {place}: {flat[row, entry]}; drop that row and end the episode "
+        "before it, as `arb data repair` does"
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from arb.cli import main
 from arb.data.formats import read_attributes
 
-from .recordings import as_npz, load, sound, without
+from .recordings import as_npz, load, sound, walk, without
 
 ROBOT = {
     "observations": "state",
@@ -108,3 +108,65 @@ def test_convert_writes_d4rl_s_layout(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["data", "convert", str(source), str(tmp_path / "y.npz")]) == 2
     assert "try --columns" in capsys.readouterr().err
     assert not (tmp_path / "y.npz").exists()
+
+
+# ---- repair, merge ---------------------------------------------------------------------------------------------------
+
+
+def test_repair_splits_at_what_is_not_finite_and_lists_each_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = sound()  # episodes of 12, 9, 12, 7, ... steps
+    raw["observations"][5, 1] = raw["next_observations"][4, 1] = np.nan
+    raw["rewards"][30] = np.inf
+    (tmp_path / "mine.py").write_text("def reward(obs, action, after):\n    return after[:, 0]\n")
+    monkeypatch.chdir(tmp_path)
+    log, out = as_npz(tmp_path / "log.npz", raw), tmp_path / "fixed.npz"
+    assert main(["data", "repair", str(log), str(out), "--time-limit", "9", "--reward", "mine:reward"]) == 0
+    text = capsys.readouterr().out
+    assert "repaired: 1 terminals after 9 steps are time limits now, the first in row 20" in text
+    assert "repaired: 3 rows dropped, because values are not finite in rows 4, 5, 30" in text
+    assert "repaired: rewards given anew" in text
+    fixed = load(out)
+    assert list(fixed.lengths) == [4, 6, 9, 9, 2, 7, 12, 8, 12]
+    kept = np.setdiff1d(np.arange(72), [4, 5, 30])
+    np.testing.assert_array_equal(fixed.observations, raw["observations"][kept])
+    np.testing.assert_array_equal(fixed.next_observations, raw["next_observations"][kept])  # true ones, all of them
+    np.testing.assert_array_equal(fixed.rewards, raw["next_observations"][kept, 0])
+    assert fixed.terminals.sum() == 2
+    assert read_attributes(out)["repairs"]
+
+
+def test_repair_without_next_observations_drops_only_what_is_not_finite(tmp_path: Path) -> None:
+    raw = without(sound(), "next_observations")
+    raw["observations"][5] = np.nan
+    out = tmp_path / "fixed.hdf5"
+    assert main(["data", "repair", str(as_npz(tmp_path / "log.npz", raw)), str(out)]) == 0
+    assert list(load(out).lengths) == [5, 6, 9, 12, 7, 12, 8, 12]
+
+
+def test_a_reward_function_that_gives_something_else_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wrong.py").write_text("def reward(obs, action, after):\n    return after\n")
+    monkeypatch.chdir(tmp_path)
+    log = as_npz(tmp_path / "log.npz", sound())
+    assert main(["data", "repair", str(log), str(tmp_path / "x.npz"), "--reward", "wrong:reward"]) == 2
+    assert "the reward function gave shape (72, 3); 72 finite numbers are needed" in capsys.readouterr().err
+    assert not (tmp_path / "x.npz").exists()
+
+
+def test_merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(as_npz(tmp_path / f"{seed}.npz", {**walk([5, 6], seed), "env": "Pendulum-v1"})) for seed in range(3)]
+    out = tmp_path / "all.hdf5"
+    assert main(["data", "merge", *files, "--out", str(out)]) == 0
+    assert "all.hdf5: 33 rows, 6 episodes" in capsys.readouterr().out
+    merged = load(out)
+    np.testing.assert_array_equal(merged.observations, np.concatenate([load(Path(f)).observations for f in files]))
+    assert read_attributes(out)["env"] == "Pendulum-v1"
+    assert read_attributes(out)["merged_from"] == ", ".join(files)
+    other = str(as_npz(tmp_path / "other.npz", walk([5, 6], dim=4)))
+    assert main(["data", "merge", files[0], other, "--out", str(tmp_path / "x.npz")]) == 2
+    assert "other.npz has observations [4] float, actions [2] float, but" in capsys.readouterr().err
+    assert main(["data", "merge", files[0], files[0], "--out", str(tmp_path / "twice.npz")]) == 0
+    assert "warning: 2 episodes repeat an earlier one" in capsys.readouterr().out

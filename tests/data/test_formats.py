@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
+import arb
 from arb.data.formats import OTHER_NAMES, parse_columns, suggested, write_dataset
 from arb.envs import flat_vector, flattened
 from arb.errors import DataError
@@ -321,3 +322,91 @@ def test_file_and_environment_are_flattened_by_one_rule() -> None:
     np.testing.assert_array_equal(obs, gymnasium.spaces.flatten(Reach.observation_space, parts))  # Gymnasium's rule too
     pendulum = gymnasium.make("Pendulum-v1")
     assert flattened(pendulum) is pendulum
+
+
+# ---- logs as people have them ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_tables_of_other_dialects_with_text_and_empty_cells(tmp_path: Path, mark: str) -> None:
+    raw = sound()
+    lines = [mark.join(["﻿time", "state_0", "state_1", "state_2", "u", "v", "r", "end", "limit"])]
+    for i in range(72):
+        numbers = [*raw["observations"][i], *raw["actions"][i], raw["rewards"][i]]
+        cells = [f"{x:.9g}" if mark == "," else f"{x:.9g}".replace(".", ",") for x in numbers]
+        lines.append(
+            mark.join([f"2026-01-01 10:00:{i}", *cells, str(bool(raw["terminals"][i])), str(raw["timeouts"][i])])
+        )
+    (tmp_path / "log.csv").write_text("\n".join(lines), encoding="utf-8")
+    names = "observations=state,actions=u+v,rewards=r,terminals=end,timeouts=limit"
+    expected = load(without(raw, "next_observations"))
+    assert load(tmp_path / "log.csv", names).fingerprint == expected.fingerprint
+    with pytest.raises(DataError, match="time holds text, not numbers"):
+        load(tmp_path / "log.csv", names.replace("=r,", "=time,"))
+    (tmp_path / "log.csv").write_text("\n".join(lines).replace("True", "", 1), encoding="utf-8")
+    with pytest.raises(DataError, match=r"'timeouts'\] has a value that is not finite in row 11"):
+        load(tmp_path / "log.csv", names)
+
+
+def test_the_hint_for_lerobot_does_not_take_the_end_of_an_episode_for_the_end_of_the_task(tmp_path: Path) -> None:
+    raw = sound()
+    frames = {"observation.state": raw["observations"], "action": raw["actions"], "next.reward": raw["rewards"]}
+    ends = raw["terminals"] | raw["timeouts"]
+    path = as_npz(tmp_path / "x.npz", {**frames, "next.done": ends, "episode_index": np.cumsum(ends) - ends})
+    with pytest.raises(DataError, match="mark the steps that ended the task") as caught:
+        load(path)
+    assert "terminals=next.done" not in str(caught.value)
+
+
+def test_pickled_logs_get_the_lines_that_convert_them(tmp_path: Path) -> None:
+    raw = sound()
+    parts = np.split(np.arange(72), np.cumsum(raw["timeouts"] | raw["terminals"]).searchsorted(range(1, 7)) + 1)
+    ragged = {}
+    for name, column in raw.items():
+        ragged[name] = np.empty(len(parts), object)
+        ragged[name][:] = [column[rows] for rows in parts]
+    path = as_npz(tmp_path / "log.npz", ragged)
+    with pytest.raises(DataError, match="holds pickled objects, which are never loaded here") as caught:
+        load(path)
+    code = (
+        str(caught.value)
+        .split("trust: ")[1]
+        .replace("FILE", repr(str(path)))
+        .replace("new.npz", str(tmp_path / "new.npz"))
+    )
+    exec(code, {"np": np})  # the advice itself
+    assert load(tmp_path / "new.npz").fingerprint == load(raw).fingerprint
+    with pytest.raises(DataError, match="a pickle can run code"):
+        arb.load_dataset(tmp_path / "buffer.pkl")
+
+
+@pytest.mark.parametrize("envs", [1, 3])
+def test_the_arrays_of_a_stable_baselines3_buffer(tmp_path: Path, envs: int) -> None:
+    raw = [walk([5, 7, 4], seed) for seed in range(envs)]
+    for columns in raw:
+        columns["dones"] = columns["timeouts"].copy()
+        columns["timeouts"][[4, 15]] = False  # the task ended there
+        del columns["terminals"]
+    stacked = {name: np.stack([columns[name] for columns in raw], 1) for name in raw[0]}
+    dataset = load(as_npz(tmp_path / "x.npz", {**stacked, "dones": stacked["dones"].astype(np.float32)}))
+    assert list(dataset.lengths) == [5, 7, 4] * envs
+    assert list(np.flatnonzero(dataset.terminals)) == [16 * env + row for env in range(envs) for row in (4, 15)]
+    np.testing.assert_array_equal(dataset.observations, np.concatenate([columns["observations"] for columns in raw]))
+
+
+@pytest.mark.filterwarnings("ignore:the buffer is full")
+def test_a_saved_buffer_is_a_dataset(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    buffer = arb.ReplayBuffer(capacity=60)
+    buffer.load_dataset(walk([5, 7]))
+    state = rng.normal(size=(3, 3)).astype(np.float32)
+    for t in range(25):  # three environments side by side; the ring comes round
+        after = rng.normal(size=(3, 3)).astype(np.float32)
+        ends = (t + np.arange(3)) % 6 == 5
+        buffer.add_batch(state, rng.uniform(-1, 1, (3, 2)), rng.normal(size=3), after, ends, np.zeros(3, bool))
+        state = np.where(ends[:, None], rng.normal(size=(3, 3)), after).astype(np.float32)
+    buffer.save(tmp_path / "buffer.npz")
+    saved = arb.load_dataset(tmp_path / "buffer.npz")
+    assert saved.fingerprint == buffer.to_dataset().fingerprint
+    assert saved.extras["online"].all()
+    assert len(saved) == 60

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arb import DataError
+from arb import DataError, load_dataset
+from arb.cli import main
+from arb.data.formats import read_attributes
 from arb.errors import Interrupted
 from arb.lab.config import configure, flat, from_flat, with_key
-from arb.lab.folder import RunFolder
+from arb.lab.folder import RunFolder, export_steps
 from arb.lab.training import run
 from arb.policies import load_policy
 from arb.suite.sac import Request, collect
@@ -32,6 +35,26 @@ def place(tmp_path_factory):
 def finished(place):
     config = tiny.config_of(place / "data.npz", "iql", "arb")
     return config, run(config, place / "finished")
+
+
+def test_the_steps_of_a_run_are_a_dataset_in_the_environment_s_own_numbers(place, capsys):
+    scaled = {"preprocessing.reward_scale": "return_range", "preprocessing.reward_shift": -1.0}
+    folder = run(tiny.config_of(place / "data.npz", "iql", "naive", **scaled), place / "exported").folder
+    out = place / "steps.hdf5"
+    assert main(["data", "export", str(folder), "--out", str(out)]) == 0
+    assert "steps.hdf5: 60 rows, 1 episode" in capsys.readouterr().out
+    steps = load_dataset(out)
+    cos, sin, speed = steps.observations.T
+    np.testing.assert_allclose(cos**2 + sin**2, 1.0, atol=1e-5)
+    torque = steps.actions[:, 0]
+    assert np.abs(torque).max() > 1.0
+    cost = np.arctan2(sin, cos) ** 2 + 0.1 * speed**2 + 0.001 * torque**2  # as Pendulum's source has it
+    np.testing.assert_allclose(steps.rewards, -cost, atol=1e-3)
+    gained = speed + 0.05 * (15.0 * sin + 3.0 * torque)
+    np.testing.assert_allclose(steps.next_observations[:, 2], np.clip(gained, -8, 8), atol=1e-3)
+    assert read_attributes(out)["env"] == "Pendulum-v1"
+    with pytest.raises(DataError, match="has collected no steps yet"):
+        export_steps(shutil.copytree(folder, place / "bare", ignore=shutil.ignore_patterns("checkpoint")))
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -60,7 +60,7 @@ BAD = {
     "wrong length": (lambda d: d | {"actions": d["actions"][:-1]}, r"dataset\['actions'\] has 5 rows but .* has 6"),
     "nan observation": (
         lambda d: d | {"observations": np.where(np.arange(12).reshape(6, 2) == 7, np.nan, 1.0)},
-        r"dataset\['observations'\] has a value that is not finite in row 3: \[ 1., nan\]",
+        r"dataset\['observations'\] has a value that is not finite in row 3, entry 1: nan",
     ),
     "infinite reward": (lambda d: d | {"rewards": [0, 0, np.inf, 0, 0, 0]}, r"'rewards'\] .* not finite in row 2"),
     "nan action": (lambda d: d | {"actions": np.full((6, 1), np.nan)}, r"'actions'\] .* not finite in row 0"),

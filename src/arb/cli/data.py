@@ -1,4 +1,4 @@
-"""`arb data`: list, fetch, info, audit, convert, make, ladder, collect."""
+"""`arb data`: list, fetch, info, audit, convert, repair, merge, export, make, collect."""
 
 import argparse
 import os
@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from arb.data.audit import Audit
 from arb.data.tasks import FAMILIES, PAPER, SUITE, TASKS, Task, find_task
 from arb.errors import DataError
 from arb.files import check_writable
-from arb.replay.dataset import Dataset
+from arb.replay.dataset import Dataset, leaves
 
 
 def _list(arguments: argparse.Namespace) -> None:
@@ -78,26 +79,74 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 
 def _convert(arguments: argparse.Namespace) -> None:
-    from arb.data.audit import FAULT, audit
-    from arb.data.formats import check_suffix, write_dataset
-    from arb.progress import count
+    from arb.data.audit import audit
     from arb.suite.datasets import locate
 
-    check_suffix(arguments.out)
     place = locate(arguments.file)
     data = _load(place, arguments.columns)
     env = {"env": arguments.env} if arguments.env else {}
-    write_dataset(arguments.out, replace(data, provenance={**data.provenance, **env, "converted_from": place}), 9)
-    for note in data.provenance.get("repaired", ()):
-        print(f"repaired: {note}")
     try:
         checked = audit(place, arguments.env, arguments.columns)
     except DataError:  # the environment may be on another machine
         checked = audit(place, columns=arguments.columns)
-    for finding in checked.findings:
+    _write(arguments.out, replace(data, provenance={**data.provenance, **env, "converted_from": place}), checked)
+
+
+def _repair(arguments: argparse.Namespace) -> None:
+    from arb.data.episodes import repair_dataset
+    from arb.data.formats import read_columns
+    from arb.lab.agents import plug_in
+    from arb.suite.datasets import locate
+
+    place = locate(arguments.file)
+    reward = plug_in(arguments.reward) if arguments.reward else None
+    raw, attributes = read_columns(place, arguments.columns)
+    data = repair_dataset(raw, place, attributes, arguments.time_limit, reward)
+    notes = data.provenance["repaired"]
+    _write(
+        arguments.out,
+        replace(data, provenance={**data.provenance, "repairs": "; ".join(notes) or "none", "converted_from": place}),
+    )
+
+
+def _merge(arguments: argparse.Namespace) -> None:
+    datasets = [_load(file, "") for file in arguments.file]
+    for name, data in zip(arguments.file[1:], datasets[1:], strict=True):
+        if (shapes := _shapes(data)) != _shapes(datasets[0]):
+            raise DataError(
+                f"{name} has {shapes}, but {arguments.file[0]} has {_shapes(datasets[0])}: not the same task"
+            )
+    merged = Dataset.concatenate(datasets)
+    _write(arguments.out, replace(merged, provenance={**merged.provenance, "merged_from": ", ".join(arguments.file)}))
+
+
+def _shapes(data: Dataset) -> str:
+    columns = {f"observations {key}".strip(): part for key, part in leaves(data.observations).items()}
+    columns |= {"actions": data.actions, **data.extras}
+    kinds = {"f": "float", "i": "integer", "u": "integer", "b": "bool"}
+    return ", ".join(f"{name} {list(c.shape[1:])} {kinds.get(c.dtype.kind, c.dtype)}" for name, c in columns.items())
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    from arb.lab.folder import export_steps
+
+    _write(arguments.out, export_steps(arguments.run_folder))
+
+
+def _write(out: Path, data: Dataset, checked: Audit | None = None) -> None:
+    """Write a dataset, and say what was repaired and what the audit of it, or of where it comes from, found."""
+    from arb.data.audit import FAULT, audit
+    from arb.data.formats import check_suffix, write_dataset
+    from arb.progress import count
+
+    check_suffix(out)
+    write_dataset(out, data, 9)
+    for note in data.provenance.get("repaired", ()):
+        print(f"repaired: {note}")
+    for finding in (checked or audit(data)).findings:
         if finding.level == FAULT or finding.check == "missing ends":
             print(f"warning: {finding.text}")
-    print(f"{arguments.out}: {count(len(data), 'row')}, {count(data.num_episodes, 'episode')}")
+    print(f"{out}: {count(len(data), 'row')}, {count(data.num_episodes, 'episode')}")
 
 
 def _make(arguments: argparse.Namespace) -> None:
@@ -158,6 +207,22 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     sub.add_argument("out", type=Path, help="ends in .hdf5, .h5 or .npz")
     columns(sub)
     sub.add_argument("--env", default="", metavar="ID", help="the Gymnasium id to record in the file")
+    sub = command(
+        "repair", _repair, "Like convert, and cut episodes off where values are not finite; lists each change."
+    )
+    sub.add_argument("file", help="a file, a LeRobot folder, or minari:NAME")
+    sub.add_argument("out", type=Path, help="ends in .hdf5, .h5 or .npz")
+    columns(sub)
+    sub.add_argument("--time-limit", type=int, metavar="N", help="terminals after exactly N steps become time limits")
+    sub.add_argument(
+        "--reward", metavar="MODULE:FUNCTION", help="f(observations, actions, next_observations) -> rewards"
+    )
+    sub = command("merge", _merge, "Join datasets of one task to one file.")
+    sub.add_argument("file", nargs="+", help="files, or other sources of data")
+    sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz")
+    sub = command("export", _export, "Write the steps that a run collected in its environment as a dataset.")
+    sub.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of a run")
+    sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz")
     sub = command("make", _make, "Make a dataset of the suite; nothing is downloaded.")
     sub.add_argument("name", help="e.g. suite:hopper-mixed ('arb data list' shows all)")
     sub.add_argument("--rows", type=int, help="number of rows; the last episode is completed")

@@ -5,7 +5,7 @@ shifted by one row, time limits that are flagged where the episode continues, an
 without next observations (AntMaze).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError
-from arb.replay.dataset import Array, Columns, Dataset, check_columns, discontinuities, episode_ends
+from arb.replay.dataset import Array, Columns, Dataset, check_columns, discontinuities, episode_ends, leaves, unwrapped
 
 STATE = ("infos/qpos", "infos/qvel")  # the simulator's state in D4RL's files
 FEWEST = 5  # with fewer known starts their spread says nothing
@@ -42,6 +42,70 @@ def make_dataset(raw: Mapping[str, Any], source: str, attributes: Mapping[str, A
     data, notes = _repaired(data, measured=after is not None)
     provenance = {**(attributes or {}), "source": source}
     return Dataset.from_columns(data, find_ends(data), provenance | ({"repaired": notes} if notes else {}))
+
+
+def repair_dataset(
+    raw: Mapping[str, Any],
+    source: str,
+    attributes: Mapping[str, Any] | None = None,
+    time_limit: int | None = None,
+    reward: Callable[[Any, Any, Any], Any] | None = None,
+) -> Dataset:
+    """The dataset of a log, with what can be repaired; each change is a line of `provenance["repaired"]`.
+
+    Args:
+        raw: the columns of a file, as for `make_dataset`. Rows that are not finite are dropped, and the episode is cut
+            off before them.
+        source: where they come from.
+        attributes: what the file says about itself.
+        time_limit: terminals of episodes of exactly this many steps become time limits.
+        reward: gives the rewards anew, from observations, actions and next observations of all rows.
+    """
+    bad = {
+        name: _non_finite(raw[name])
+        for name in ("observations", "next_observations", "actions", "rewards")
+        if name in raw
+    }
+    data = make_dataset(
+        {**raw, **{name: _filled(raw[name]) for name, rows in bad.items() if rows.any()}}, source, attributes
+    )
+    columns, notes = data.to_dict(), list(data.provenance.get("repaired", ()))
+    at = data.ends[(data.lengths == time_limit) & data.terminals[data.ends]]
+    if len(at):
+        columns["terminals"] = np.isin(np.arange(len(data)), at, invert=True) & data.terminals
+        notes.append(
+            f"{len(at):,} terminals after {time_limit} steps are time limits now, the first in {some_rows(at[:1])}"
+        )
+    lost = bad["observations"] | bad["actions"] | bad["rewards"]
+    if data.final_observations is not None:  # then where a row led is known, and must be finite too
+        after = np.roll(bad["observations"], -1)
+        after[data.ends] = bad.get("next_observations", after)[data.ends]
+        lost = lost | after
+    if lost.any():
+        starts = np.isin(np.arange(len(data)), data.starts) | np.roll(lost, 1)
+        columns["episode_ids"] = np.cumsum(starts)
+        columns = {name: unwrapped({k: c[~lost] for k, c in leaves(v).items()}) for name, v in columns.items()}
+        notes.append(f"{lost.sum():,} rows dropped, because values are not finite in {some_rows(np.flatnonzero(lost))}")
+    columns.pop("timeouts")
+    provenance = {**data.provenance, "repaired": notes}
+    fixed = Dataset.from_dict(columns, provenance=provenance)
+    if reward is not None:
+        values = np.asarray(reward(fixed.observations, fixed.actions, fixed.next_observations), np.float32)
+        if values.shape != (len(fixed),) or not np.isfinite(values).all():
+            raise DataError(f"the reward function gave shape {values.shape}; {len(fixed)} finite numbers are needed")
+        notes.append(f"rewards given anew: their sum was {fixed.rewards.sum():.6g} and is {values.sum():.6g}")
+        fixed = replace(fixed, rewards=values)
+    return fixed
+
+
+def _non_finite(column: Any) -> NDArray[np.bool_]:
+    """Per row, whether a value is not finite."""
+    parts = [np.asarray(part) for part in leaves(column).values()]
+    return np.asarray(sum(~np.isfinite(part).reshape(len(part), -1).all(1) for part in parts) > 0)
+
+
+def _filled(column: Any) -> Any:
+    return unwrapped({key: np.where(np.isfinite(part), part, 0) for key, part in leaves(column).items()})
 
 
 def state_after(raw: Mapping[str, Any]) -> Array | None:

@@ -25,7 +25,7 @@ import numpy as np
 
 from arb.data.episodes import STATE, DataWarning, make_dataset
 from arb.errors import DataError, suggest
-from arb.files import atomic_write, write_npz
+from arb.files import atomic_write, read_state, write_npz
 from arb.replay.dataset import OPTIONAL, REQUIRED, TIMEOUTS, Array, Dataset, leaves, single_precision, unwrapped
 
 Source = str | os.PathLike[str]
@@ -58,6 +58,12 @@ IN_EPISODES = {
 }
 """Names inside an episode of robomimic and of Minari."""
 # fmt: on
+PICKLES = (".pkl", ".pickle")
+PICKLED = (
+    "holds pickled objects, which are never loaded here. Convert a file of yours that you trust: "
+    "old = np.load(FILE, allow_pickle=True); "
+    "np.savez('new.npz', **{k: np.concatenate([np.asarray(e) for e in v]) for k, v in old.items()})"
+)
 MOST_ENTRIES, MOST_COLUMNS, LONGEST_LINE = 200_000, 10_000, 1 << 20
 MOST_NAMES = 20  # of a file, in an error message
 MOST_TEXT = 1 << 16  # bytes of an attribute; longer ones are left out
@@ -117,8 +123,8 @@ def read_columns(path: Source, columns: str = "") -> tuple[dict[str, Any], dict[
         return _read_minari(path.removeprefix("minari:"))
     mapping = parse_columns(columns or carried)
     with _open(path) as listing:
-        if "header.json" in listing.arrays and path.endswith(".npz"):  # written by `Dataset.save`
-            saved = Dataset.load(path)
+        if "header.json" in listing.arrays and path.endswith(".npz"):  # written by `Dataset.save` or a buffer's
+            saved = _read_saved(path)
             return saved.to_dict(), dict(saved.provenance)
         read = _read_episodes if any(map(_EPISODE.match, listing.arrays)) else _read_flat
         return read(listing, mapping), listing.attributes
@@ -129,8 +135,34 @@ def read_attributes(path: Source) -> dict[str, Any]:
     path, _ = split_columns(path)
     with _open_npz(Path(path), 2 * MOST_TEXT) if path.lower().endswith(".npz") else _open(path) as listing:
         if "header.json" in listing.arrays:
-            return dict(Dataset.load(path).provenance)
+            return dict(_read_saved(path).provenance)
         return listing.attributes
+
+
+def _read_saved(path: str) -> Dataset:
+    """What `Dataset.save` or `ReplayBuffer.save` wrote; of a buffer, its rows episode by episode, the oldest first."""
+    header, parts = read_state(path)
+    if "storage" not in parts:
+        return Dataset.load(path)
+    with one_line(f"{path}: not the whole of a saved buffer"):
+        held, index = parts["storage"], parts["index"]
+        capacity, added, _ = index["counters"].tolist()
+        order = np.arange(max(header["since"], added - capacity, 0), added)
+        ids, firsts, episode, steps = np.unique(
+            index["episode_ids"][order % capacity], return_index=True, return_inverse=True, return_counts=True
+        )
+        rows, episodes = np.argsort(firsts[episode], kind="stable"), np.argsort(firsts)
+        spans = np.searchsorted(index["origin.start"], order, side="right") - 1
+        names = [name.removeprefix("final.") for name in held if name.startswith("final.")]
+        return Dataset(
+            observations=unwrapped({name: held[f"column.obs{'.' * bool(name)}{name}"][rows] for name in names}),
+            actions=held["column.action"][rows],
+            rewards=held["column.reward"][rows],
+            terminals=held["column.terminated"][rows],
+            lengths=steps[episodes],
+            final_observations=unwrapped({name: held[f"final.{name}"][ids[episodes]] for name in names}),
+            extras={"online": index["origin.online"][spans][rows]},
+        )
 
 
 def split_columns(path: Source) -> tuple[str, str]:
@@ -160,6 +192,12 @@ def _open(path: str) -> AbstractContextManager[Listing]:
     opener = FORMATS.get(Path(path).suffix.lower())
     if opener is None and Path(path, "meta", "info.json").is_file():
         opener = _open_parquet
+    if Path(path).suffix.lower() in PICKLES:
+        raise DataError(
+            f"{path}: a pickle can run code, so it is never loaded here. Convert one that you trust: "
+            "log = pickle.load(open(FILE, 'rb')); np.savez('log.npz', observations=..., actions=..., rewards=..., "
+            "terminals=..., timeouts=...), with dones instead of terminals for a buffer of Stable-Baselines3"
+        )
     if opener is None:
         raise DataError(f"{path} is not a dataset: give a file ({', '.join(FORMATS)}) or a LeRobot folder")
     return opener(Path(path))
@@ -174,6 +212,8 @@ def _read_flat(listing: Listing, mapping: Mapping[str, tuple[str, ...]]) -> dict
     for source in (source for names in mapping.values() for source in names if not _is_number(source)):
         if not _parts(listing, source):
             raise DataError(f"{listing.path}: there is no {source!r}{suggest(source, arrays)}; {_contents(listing)}")
+    sb3 = {"dones", "timeouts"} <= arrays.keys() and "terminals" not in sources
+    sources |= {"terminals": ("dones",)} if sb3 else {}
     _check_missing(listing, sources)
     parts = {source: _parts(listing, source) for names in sources.values() for source in names}
     chosen = {one for tree in parts.values() for names in tree.values() for one in names}
@@ -206,7 +246,22 @@ def _read_flat(listing: Listing, mapping: Mapping[str, tuple[str, ...]]) -> dict
         return np.concatenate([part.reshape(len(part), -1) for part in found], 1)
 
     columns = {name: column(name) for name in sources} | {name: data[name] for name in extras | state}
+    if sb3 and "terminals" not in mapping:
+        return _of_environments(columns)
     return columns if "masks" not in columns or "terminals" in mapping else _with_masks(columns)
+
+
+def _of_environments(columns: dict[str, Any]) -> dict[str, Any]:
+    """The arrays of Stable-Baselines3's buffer: `dones` include time limits; rows may have an axis of environments."""
+
+    def one_axis(column: Array) -> Array:
+        return np.swapaxes(column, 0, 1).reshape(-1, *column.shape[2:])
+
+    columns = {name: leaves(column) for name, column in columns.items() if name != "dones"}
+    if all(part.ndim >= 2 for parts in columns.values() for part in parts.values()):
+        columns = {name: {key: one_axis(part) for key, part in parts.items()} for name, parts in columns.items()}
+    ended, limits = (columns[name][""] != 0 for name in ("terminals", "timeouts"))
+    return {**{name: unwrapped(parts) for name, parts in columns.items()}, "terminals": ended & ~limits}
 
 
 def _parts(listing: Listing, name: str) -> dict[str, list[str]]:
@@ -290,6 +345,8 @@ def _check_missing(listing: Listing, names: Iterable[str]) -> None:
     missing = [name for name in KNOWN if name not in set(names)]
     if not set(missing) & set(REQUIRED):
         return
+    if pickled := [name for name, array in listing.arrays.items() if array is PICKLED]:
+        raise DataError(f"{listing.path}: {pickled[0]} {PICKLED}")
     problem = f"{listing.path}: the dataset has no {missing[0]!r}"
     if not listing.arrays:
         raise DataError(f"{problem}: there is nothing in the file")
@@ -372,7 +429,8 @@ def _open_npz(path: Path, most: float = math.inf) -> Iterator[Listing]:
             try:
                 arrays[name] = np.asarray(file[name])
             except Exception as problem:  # one broken array spoils only itself
-                arrays[name] = f"cannot be read ({first_line(problem)})"
+                pickled = "Object arrays" in str(problem)
+                arrays[name] = PICKLED if pickled else f"cannot be read ({first_line(problem)})"
     described = [name for name in arrays if np.ndim(arrays[name]) == 0 or name in ("action_low", "action_high")]
     attributes = {name: arrays[name].tolist() for name in described if not isinstance(arrays[name], str)}
     yield Listing(str(path), size, arrays, _short(attributes))
@@ -393,25 +451,47 @@ def _open_csv(path: Path) -> AbstractContextManager[Listing]:
     """A table with a line of names. `state_0, state_1, ...` make one column `state`; each can also be named alone."""
     size = file_size(path)
     with one_line(f"{path}: not a table of numbers with a line of names"):
-        with path.open(newline="", encoding="utf-8") as file:
-            names = [name.strip() for name in next(csv.reader([file.readline(LONGEST_LINE)]), [])]
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = [file.readline(LONGEST_LINE) for _ in range(2)]
+        mark = max(",;\t", key=lines[0].count)
+        names, first = ([cell.strip() for cell in next(csv.reader([line], delimiter=mark), [])] for line in lines)
         if not names or len(names) > MOST_COLUMNS:
             raise DataError(f"{path}: the first line must name the columns, at most {MOST_COLUMNS:,} of them")
+        if len(first) != len(names) and first:
+            raise DataError(f"{path}: {len(names)} names in the first line, {len(first)} values in the second")
+        if repeated := [name for number, name in enumerate(names) if name in names[:number]]:
+            raise DataError(f"{path}: the first line names {repeated[0]!r} twice")
         check_size(str(path), 8 * size, size)  # a number takes at least a digit and a comma
-        options: dict[str, Any] = {"delimiter": ",", "skiprows": 1, "ndmin": 2, "comments": None, "encoding": "utf-8"}
+        read = [number for number, cell in enumerate(first) if not _is_text(cell)]
+        options: dict[str, Any] = {
+            "delimiter": mark, "skiprows": 1, "ndmin": 2, "comments": None, "encoding": "utf-8-sig", "quotechar": '"',
+            "usecols": read if len(read) < len(names) else None,
+        }  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a table without rows, which is refused later
             try:
                 table = np.loadtxt(path, **options)
-            except ValueError:  # it may have True and False
-                with path.open(encoding="utf-8") as file:
-                    lines = (line.lower().replace("true", "1").replace("false", "0") for line in file)
-                    table = np.loadtxt(lines, **options)
-    if table.shape[1] != len(names):
-        raise DataError(f"{path}: {len(names)} names in the first line, {table.shape[1]} numbers in the others")
-    if repeated := [name for number, name in enumerate(names) if name in names[:number]]:
-        raise DataError(f"{path}: the first line names {repeated[0]!r} twice")
-    return nullcontext(Listing(str(path), size, {n: _integers(table[:, i]) for i, n in enumerate(names)}))
+            except ValueError:  # it may have True and False, empty cells, or commas in numbers
+                table = np.loadtxt(path, **options, converters=_number)
+    arrays: dict[str, Any] = dict.fromkeys(names, "holds text, not numbers")
+    return nullcontext(
+        Listing(str(path), size, arrays | {names[n]: _integers(table[:, i]) for i, n in enumerate(read)})
+    )
+
+
+def _number(cell: str) -> float:
+    """A cell of a table: a number, perhaps with a decimal comma, True or False; nothing is NaN."""
+    words = {"": math.nan, "true": 1.0, "false": 0.0}
+    cell = cell.strip().lower()
+    return words[cell] if cell in words else float(cell.replace(",", "."))
+
+
+def _is_text(cell: str) -> bool:
+    try:
+        _number(cell)
+    except ValueError:
+        return True
+    return False
 
 
 def _integers(column: Array) -> Array:

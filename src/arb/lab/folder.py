@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -18,14 +18,15 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from arb.data.formats import without_suffix
+from arb.data.formats import read_dataset, without_suffix
 from arb.data.tasks import normalised, read_reference
 from arb.errors import DataError
 from arb.files import GrowingTable, check_folder, fsync, read_json, sha256_of, write_text
 from arb.lab.agents import plug_in_label
 from arb.lab.config import Config, flat
 from arb.lab.strategies import strategy_row
-from arb.policies.export import POLICIES, Which
+from arb.policies.export import POLICIES, Which, load_policy
+from arb.replay.dataset import Dataset
 
 Floats = NDArray[np.float64]
 PHASES = ("pretrain", "online")
@@ -357,6 +358,39 @@ class RunFolder:
 
     def _numbered(self) -> list[Path]:
         return sorted(path for path in self.checkpoints.glob("[0-9]*") if path.is_dir())
+
+
+def export_steps(path: str | os.PathLike[str]) -> Dataset:
+    """The steps that a run has collected in its environment, as a dataset with the environment's own numbers.
+
+    From its newest checkpoint, so that it works while the run goes on.
+    """
+    folder = RunFolder(path)
+    said, env = folder.description().config, folder.description().env
+    checkpoint = next((found for found in folder.intact_checkpoints() if (found / BUFFER).exists()), None)
+    if checkpoint is None or read_json(checkpoint / STATE)["phase"] != "online":
+        raise DataError(f"{folder.path} has collected no steps yet, or keeps no checkpoint of them")
+    data = read_dataset(checkpoint / BUFFER)
+    normal, scales = read_json(folder.config_file)["normalization"], load_policy(folder.path, "pretrained").arrays
+    acted = (
+        data.actions + scales.get("start", 0)
+        if "half" not in scales
+        else data.actions * scales["half"] + scales["middle"]
+    )
+
+    def raw(obs: Any) -> Any:
+        return obs if normal["mean"] is None else obs * np.asarray(normal["std"]) + np.asarray(normal["mean"])
+
+    provenance = {"env": env, "made_by": f"the online steps of a run of {said['agent']} on {said['task']}"}
+    return replace(
+        data,
+        observations=raw(data.observations),
+        final_observations=raw(data.final_observations),
+        actions=acted,
+        rewards=(data.rewards.astype(np.float64) - normal["shift"]) / normal["scale"],
+        extras={},
+        provenance=provenance,
+    )
 
 
 def default_folder(config: Config, preset: str) -> Path:

@@ -15,7 +15,7 @@ from typing import Any
 from zlib import crc32
 
 from arb.data.fetch import bundled, bundled_names, cache_directory, fetched
-from arb.data.formats import FORMATS, read_dataset, split_columns, write_dataset
+from arb.data.formats import FORMATS, PICKLES, read_dataset, split_columns, write_dataset
 from arb.data.tasks import SUITE, TASKS, Task
 from arb.errors import DataError, suggest
 from arb.files import locked
@@ -213,7 +213,11 @@ def locate(source: str | os.PathLike[str], make_it: bool = True) -> str:
         found = str(bundled(place.partition(":")[2]))
     elif word == "d4rl" or place in TASKS:
         found = str(fetched(place))
-    elif word == "minari" or Path(place).suffix.lower() in FORMATS or Path(place, "meta", "info.json").is_file():
+    elif (
+        word == "minari"
+        or Path(place).suffix.lower() in (*FORMATS, *PICKLES)
+        or Path(place, "meta", "info.json").is_file()
+    ):
         found = place
     else:
         known = [*TASKS, *SUITE, *(f"bundled:{name}" for name in bundled_names())]
