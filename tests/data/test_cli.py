@@ -124,7 +124,7 @@ def test_repair_splits_at_what_is_not_finite_and_lists_each_change(
     log, out = as_npz(tmp_path / "log.npz", raw), tmp_path / "fixed.npz"
     assert main(["data", "repair", str(log), str(out), "--time-limit", "9", "--reward", "mine:reward"]) == 0
     text = capsys.readouterr().out
-    assert "repaired: 1 terminals after 9 steps are time limits now, the first in row 20" in text
+    assert "repaired: 1 terminals after 9 steps are time limits now, first in row 20" in text
     assert "repaired: 3 rows dropped, because values are not finite in rows 4, 5, 30" in text
     assert "repaired: rewards given anew" in text
     fixed = load(out)
@@ -143,6 +143,14 @@ def test_repair_without_next_observations_drops_only_what_is_not_finite(tmp_path
     out = tmp_path / "fixed.hdf5"
     assert main(["data", "repair", str(as_npz(tmp_path / "log.npz", raw)), str(out)]) == 0
     assert list(load(out).lengths) == [5, 6, 9, 12, 7, 12, 8, 12]
+
+
+@pytest.mark.parametrize("wrong", [{"rewards": 3.0}, {"actions": np.zeros((5, 2))}, {"rewards": np.full(72, np.nan)}])
+def test_what_cannot_be_repaired_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: dict) -> None:
+    log = as_npz(tmp_path / "log.npz", {**sound(), **wrong})
+    assert main(["data", "repair", str(log), str(tmp_path / "x.npz")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "x.npz").exists()
 
 
 def test_a_reward_function_that_gives_something_else_is_one_line(

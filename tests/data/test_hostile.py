@@ -21,7 +21,7 @@ import pytest
 from arb.data.formats import check_size
 from arb.errors import DataError
 
-from .recordings import as_hdf5, as_npz, load, walk, without
+from .recordings import as_hdf5, as_npz, load, sound, walk, without
 
 BUDGET = int(os.environ.get("ARB_FUZZ", "60"))
 
@@ -247,3 +247,10 @@ def test_random_damage(tmp_path: Path, name: str) -> None:
             complaints.append(str(problem))
     assert len(complaints) > BUDGET // 10
     assert all(name in text and "\n" not in text for text in complaints)
+
+
+def test_names_that_are_no_text_are_passed_over(tmp_path: Path) -> None:
+    path = as_hdf5(tmp_path / "x.hdf5", sound())
+    with h5py.File(path, "a") as file:
+        file.create_group("more")[b"\xff"] = np.zeros(3)
+    assert load(path).fingerprint == load(sound()).fingerprint

@@ -61,51 +61,50 @@ def repair_dataset(
         time_limit: terminals of episodes of exactly this many steps become time limits.
         reward: gives the rewards anew, from observations, actions and next observations of all rows.
     """
-    bad = {
-        name: _non_finite(raw[name])
-        for name in ("observations", "next_observations", "actions", "rewards")
-        if name in raw
+    finite = {
+        name: _finite(raw[name]) for name in ("observations", "next_observations", "actions", "rewards") & raw.keys()
     }
-    data = make_dataset(
-        {**raw, **{name: _filled(raw[name]) for name, rows in bad.items() if rows.any()}}, source, attributes
-    )
-    columns, notes = data.to_dict(), list(data.provenance.get("repaired", ()))
+    data = make_dataset({**raw, **finite}, source, attributes)
+    rows, columns, notes = np.arange(len(data)), data.to_dict(), list(data.provenance.get("repaired", ()))
     at = data.ends[(data.lengths == time_limit) & data.terminals[data.ends]]
     if len(at):
-        columns["terminals"] = np.isin(np.arange(len(data)), at, invert=True) & data.terminals
+        columns["terminals"] = data.terminals & ~np.isin(rows, at)
         notes.append(
-            f"{len(at):,} terminals after {time_limit} steps are time limits now, the first in {some_rows(at[:1])}"
+            f"{len(at):,} terminals after {time_limit} steps are time limits now, first in {some_rows(at[:1])}"
         )
+    bad = {name: _not_finite(raw[name]) for name in finite}
     lost = bad["observations"] | bad["actions"] | bad["rewards"]
     if data.final_observations is not None:  # then where a row led is known, and must be finite too
         after = np.roll(bad["observations"], -1)
         after[data.ends] = bad.get("next_observations", after)[data.ends]
         lost = lost | after
+    if lost.all():
+        raise DataError(f"{source}: no row is finite")
     if lost.any():
-        starts = np.isin(np.arange(len(data)), data.starts) | np.roll(lost, 1)
-        columns["episode_ids"] = np.cumsum(starts)
+        columns["episode_ids"] = np.cumsum(np.isin(rows, data.starts) | np.roll(lost, 1))
         columns = {name: unwrapped({k: c[~lost] for k, c in leaves(v).items()}) for name, v in columns.items()}
         notes.append(f"{lost.sum():,} rows dropped, because values are not finite in {some_rows(np.flatnonzero(lost))}")
-    columns.pop("timeouts")
-    provenance = {**data.provenance, "repaired": notes}
-    fixed = Dataset.from_dict(columns, provenance=provenance)
-    if reward is not None:
-        values = np.asarray(reward(fixed.observations, fixed.actions, fixed.next_observations), np.float32)
-        if values.shape != (len(fixed),) or not np.isfinite(values).all():
-            raise DataError(f"the reward function gave shape {values.shape}; {len(fixed)} finite numbers are needed")
-        notes.append(f"rewards given anew: their sum was {fixed.rewards.sum():.6g} and is {values.sum():.6g}")
-        fixed = replace(fixed, rewards=values)
-    return fixed
+    del columns["timeouts"]
+    fixed = Dataset.from_dict(columns, provenance={**data.provenance, "repaired": notes})
+    if reward is None:
+        return fixed
+    values = np.asarray(reward(fixed.observations, fixed.actions, fixed.next_observations), np.float32)
+    if values.shape != (len(fixed),) or not np.isfinite(values).all():
+        raise DataError(f"the reward function gave shape {values.shape}; {len(fixed)} finite numbers are needed")
+    notes.append(f"rewards given anew: their sum was {fixed.rewards.sum():.6g} and is {values.sum():.6g}")
+    return replace(fixed, rewards=values)
 
 
-def _non_finite(column: Any) -> NDArray[np.bool_]:
+def _finite(column: Any) -> Any:
+    """A column with 0 for what is not finite."""
+    parts = leaves(column).items()
+    return unwrapped({k: np.where(np.isfinite(p), p, 0) if p.dtype.kind == "f" else p for k, p in parts})
+
+
+def _not_finite(column: Any) -> NDArray[np.bool_]:
     """Per row, whether a value is not finite."""
-    parts = [np.asarray(part) for part in leaves(column).values()]
-    return np.asarray(sum(~np.isfinite(part).reshape(len(part), -1).all(1) for part in parts) > 0)
-
-
-def _filled(column: Any) -> Any:
-    return unwrapped({key: np.where(np.isfinite(part), part, 0) for key, part in leaves(column).items()})
+    parts = leaves(column).values()
+    return np.asarray(np.any([~np.isfinite(part).reshape(len(part), -1).all(1) for part in parts], 0))
 
 
 def state_after(raw: Mapping[str, Any]) -> Array | None:

@@ -377,8 +377,8 @@ def _open_hdf5(path: Path) -> Iterator[Listing]:
     attributes: dict[str, Any] = {}
     size = file_size(path)
 
-    def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
+    def visit(name: str | bytes, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and isinstance(name, str):  # bytes: a name that is not UTF-8
             arrays[name] = _unreadable(item) or item
         if len(arrays) > MOST_ENTRIES:
             raise DataError(f"{path}: it has more than {MOST_ENTRIES:,} entries")
@@ -391,7 +391,7 @@ def _open_hdf5(path: Path) -> Iterator[Listing]:
             for name in file:
                 if isinstance(file.get(name, getlink=True), h5py.HardLink):
                     visit(name, file[name])
-                else:
+                elif isinstance(name, str):
                     arrays[name] = "is a link to another place, which is not followed"
             for name, value in itertools.islice(file.attrs.items(), 100):
                 plain = np.asarray(value).tolist()
