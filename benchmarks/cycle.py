@@ -75,7 +75,7 @@ def ours(
         marks = [time.perf_counter()]
         collector.collect(on_host(agent.actor), buffer, size.steps)
         marks.append(time.perf_counter())
-        buffer.refresh(partial(scores, agent), chunk=ROWS_PER_CALL)
+        buffer.refresh(partial(scores, agent), rows_per_call=ROWS_PER_CALL)
         marks.append(time.perf_counter())
         batches = buffer.sample((size.updates, BATCH))
         marks.append(time.perf_counter())

@@ -60,10 +60,10 @@ def measure(rows: int, trajectories: int) -> dict[str, float]:
     buffer = made()
     buffer.load_dataset(dataset)
     cost = {"load, s": time.thread_time() - start}
-    cost["refresh, auto temperature, s"] = timed(lambda: buffer.refresh(score, chunk=1 << 16))
+    cost["refresh, auto temperature, s"] = timed(lambda: buffer.refresh(score, rows_per_call=1 << 16))
     other = made(0.5)
     other.load_dataset(dataset)
-    cost["refresh, fixed temperature, s"] = timed(partial(other.refresh, score, chunk=1 << 16))
+    cost["refresh, fixed temperature, s"] = timed(partial(other.refresh, score, rows_per_call=1 << 16))
     cost["sample, µs per batch"] = 1e6 * timed(lambda: buffer.sample(BATCH), 200)
     cost["stats, s"] = timed(buffer.stats)
     with tempfile.TemporaryDirectory() as folder:

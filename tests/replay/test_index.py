@@ -33,7 +33,7 @@ def test_a_refresh_asks_for_living_rows_only_and_always_for_as_many(size, chunk)
         asked.append(numbers[chosen])  # refuses what is not there
         return -asked[-1]
 
-    rows.refresh(score, chunk=chunk)
+    rows.refresh(score, rows_per_call=chunk)
     assert {len(part) for part in asked} == {chunk}
     assert set(np.concatenate(asked)) == set(numbers)
 
@@ -119,7 +119,7 @@ def test_steps_that_come_while_rows_are_scored_are_counted_as_not_weighed(monkey
         rows.append([0, 1, 2, 3])  # another thread's
         return np.zeros(1)
 
-    rows.refresh(score, chunk=1)
+    rows.refresh(score, rows_per_call=1)
     rows.append([0])
     rows.sample_indices(1)  # five steps: not yet
     rows.append([0])

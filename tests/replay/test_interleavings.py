@@ -101,7 +101,7 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: self.model.steps)
     @rule()
     def refresh(self):
-        self.buffer.refresh(lambda obs, action: score(obs[:, 0]), chunk=7)
+        self.buffer.refresh(lambda obs, action: score(obs[:, 0]), rows_per_call=7)
         if self.name.startswith("arb"):
             self.model.refresh(score, TEMPERATURE, *CLIP)
 

@@ -168,7 +168,7 @@ def test_density_of_the_behaviour_policy_that_d4rl_recorded(shared_data, name):
 
 def test_a_deterministic_policy_is_refused_with_a_way_out():
     score = arb.gaussian_score(lambda obs: (np.zeros((2, 1)), np.full(1, -np.inf)))
-    with pytest.raises(DataError, match=r"deterministic.*fixed width"):
+    with pytest.raises(DataError, match=r"deterministic.*arb.distance_score"):
         score(np.zeros((2, 1)), np.zeros((2, 1)))
 
 

@@ -1,6 +1,7 @@
 """The fast sampler has the probabilities of the reference, which is forty lines of loops."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,11 +45,12 @@ def together(turns, capacity, temperature, clip):
             open_.pop(what, None)
         elif len(index):
             scores = np.random.default_rng(what).normal(-3.0, 4.0, len(index)).astype(np.float32)
-            index.refresh(lambda rows, scores=scores: scores[rows], chunk=1)
+            index.refresh(lambda rows, scores=scores: scores[rows], rows_per_call=1)
             reference.refresh(scores[np.argsort(index.insertion_order(np.arange(len(index))))].astype(float).tolist())
     return index, reference
 
 
+@pytest.mark.filterwarnings("ignore:more than half of the scores")
 @given(turns, st.integers(3, 30), st.floats(0.05, 5.0), st.floats(-15.0, -6.0, width=32), st.floats(0.0, 7.0, width=32))
 def test_probabilities_are_those_of_the_reference(turns, capacity, temperature, low, high):
     index, reference = together(turns, capacity, temperature, (low, high))

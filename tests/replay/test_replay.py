@@ -197,7 +197,7 @@ def test_a_score_is_called_with_one_size_and_covers_every_row(capacity, chunk):
         sizes.add((len(obs), len(action)))
         return obs[:, 0] - 3.0
 
-    buffer.refresh(score, chunk=chunk)
+    buffer.refresh(score, rows_per_call=chunk)
     assert sizes == {(min(chunk, capacity), min(chunk, capacity))}
     expected = np.exp((buffer.storage.columns["obs"][:1000, 0]) / 0.5)
     np.testing.assert_allclose(buffer.sampler.probabilities(), expected / expected.sum(), rtol=1e-4)

@@ -79,3 +79,41 @@ def test_rows_are_those_of_the_strategy():
 def test_what_does_not_go_together(given, said):
     with pytest.raises(DataError, match=said):
         walk().sample(4, **given)
+
+
+def test_a_score_sees_whole_trajectories_in_order():
+    buffer = ReplayBuffer(12, ARB(1.0, level="transition"), autoreset="disabled", seed=0)
+    seen = {}
+    for t in range(9):  # two environments in turns, round the edge of the ring
+        buffer.add_batch([[t], [100 + t]], [[0.0]] * 2, [0.0] * 2, [[t + 1], [101 + t]], [False, t == 4])
+
+    def recurrent(obs, action):
+        seen[float(obs[0, 0])] = obs[:, 0].tolist()
+        return np.cumsum(obs[:, 0] < 100) / 4.0
+
+    buffer.refresh(recurrent, by="trajectory")
+    assert seen == {3: [3, 4, 5, 6, 7, 8], 103: [103, 104], 105: [105, 106, 107, 108]}
+    rows = {float(x): i for i, x in enumerate(buffer.gather(np.arange(12)).obs[:, 0])}
+    p = buffer.sampler.probabilities()
+    assert p[rows[8]] == pytest.approx(p[rows[3]] * np.exp(5 / 4))
+    assert p[rows[103]] == p[rows[108]]
+
+
+@pytest.mark.parametrize("by", ["row", "trajectory"])
+def test_a_score_sees_the_chunks_that_are_sampled(by):
+    buffer, seen = walk(sampler=ARB(), terminals=[2]), {}
+
+    def chunked(obs, action):
+        seen.update(zip(obs[:, 0].tolist(), action.tolist(), strict=True))
+        return np.zeros(len(obs))
+
+    buffer.refresh(chunked, by=by, chunk=3)
+    batch = buffer.gather(np.arange(6), chunk=3)
+    assert seen == dict(zip(batch.obs[:, 0].tolist(), batch.action.tolist(), strict=True))
+
+
+def test_a_refresh_by_something_else_is_refused():
+    with pytest.raises(DataError, match="by"):
+        walk().refresh(lambda obs, action: action[:, 0], by="episode")
+    with pytest.raises(DataError, match="returned shape \\(2,\\) for 6 rows"):
+        walk().refresh(lambda obs, action: np.zeros(2), by="trajectory")

@@ -1,6 +1,7 @@
 """λ as solved for an effective sample size."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arb import ARB, ReplayBuffer
-from arb.replay.arb import effective_rows, online_bound, temperature_for
+from arb.replay.arb import clip_bounds, effective_rows, online_bound, temperature_for
 from arb.replay.index import ReplayIndex
 from arb.replay.samplers import effective_sample_size
 
@@ -108,7 +109,7 @@ def filled(sampler, lengths, online, scores, seed=0):
     rows = ReplayIndex(sum(lengths) + 50, sampler, seed=seed)
     for length, origin in zip(lengths, online, strict=True):
         rows.extend([length], online=origin)
-    rows.refresh(lambda chosen: scores[chosen], chunk=1)
+    rows.refresh(lambda chosen: scores[chosen], rows_per_call=1)
     return rows
 
 
@@ -129,18 +130,37 @@ def test_no_set_of_rows_exceeds_the_bound(given_trajectories, share, level, seed
 
 
 @pytest.mark.parametrize("level", ["trajectory", "transition"])
-def test_draws_stay_as_they_are_under_affine_changes_of_the_score(level):
+@pytest.mark.parametrize(("factor", "shift"), [(32.0, 8.0), (1000.0, 50.0), (1.0, 50.0), (1e-3, -4.0)])
+def test_draws_stay_as_they_are_under_affine_changes_of_the_score(level, factor, shift):
     rng = np.random.default_rng(1)
     lengths = [int(n) for n in rng.integers(1, 50, 30)]
-    scores = rng.uniform(-4.0, 0.0, sum(lengths)).astype(np.float32)
-    clip = (-1000.0, 1000.0)
-    ours, theirs = (
-        filled(ARB("auto", effective=0.2, level=level, clip=clip), lengths, [False] * 30, changed)
-        for changed in (scores, 32.0 * scores + 8.0)  # exact in float32
-    )
-    np.testing.assert_allclose(ours.sampler.probabilities(), theirs.sampler.probabilities(), rtol=1e-5)
-    assert (ours.sample_indices((4, 256)) == theirs.sample_indices((4, 256))).mean() > 0.999
-    assert theirs.stats()["temperature"] == pytest.approx(32.0 * ours.stats()["temperature"], rel=1e-6)
+    scores = rng.uniform(-4.0, 0.0, sum(lengths))
+    scores[::40] -= 1000.0  # so that the bounds clip something
+    samplers = [
+        filled(ARB("auto", effective=0.2, level=level), lengths, [False] * 30, changed)
+        for changed in (scores, factor * scores + shift)
+    ]
+    ours, theirs = samplers
+    np.testing.assert_allclose(ours.sampler.probabilities(), theirs.sampler.probabilities(), rtol=0.05, atol=1e-9)
+    assert theirs.stats()["temperature"] == pytest.approx(factor * ours.stats()["temperature"], rel=0.01)
+    assert ours.stats()["clipped_low"] == theirs.stats()["clipped_low"] == pytest.approx(0.025, abs=0.002)
+
+
+def test_clip_bounds_by_hand():
+    assert clip_bounds(np.arange(5.0), -3.0, 1.5) == (-4.0, 5.0)
+    # more than half are equal: the mean distance from the median, 8 / 4, is the unit
+    assert clip_bounds(np.array([1.0, 1.0, 1.0, -7.0]), -2.0, 1.0) == (-3.0, 3.0)
+    assert clip_bounds(np.ones(3), -2.0, 1.0) == (1.0, 1.0)
+
+
+def test_bounds_that_decide_alone_are_reported():
+    scores = np.random.default_rng(0).normal(-30.0, 1.0, 100)
+    with pytest.warns(UserWarning, match="more than half of the scores lie outside the clip bounds -12 and 7"):
+        filled(ARB(0.5), [10] * 10, [False] * 10, scores)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for quiet in (scores, np.ones(100)):
+            assert filled(ARB("auto"), [10] * 10, [False] * 10, quiet).stats()["rows"] == 100
 
 
 def test_one_short_trajectory_of_extreme_score_takes_little():

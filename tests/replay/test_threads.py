@@ -28,7 +28,7 @@ def test_one_thread_adds_while_another_samples_and_refreshes():
         while time.monotonic() < deadline or batches < 20:
             if len(buffer) < 10:
                 continue
-            buffer.refresh(lambda obs, action: np.cos(obs[:, 0]) - 2.0, chunk=64)
+            buffer.refresh(lambda obs, action: np.cos(obs[:, 0]) - 2.0, rows_per_call=64)
             batch = buffer.sample((4, 64))
             x = batch.obs[..., 0]
             # every part of a transition belongs to the same step, whatever was written meanwhile

@@ -157,7 +157,7 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
     def _picked(self, rows: Ints) -> list[Any]:
         return [self._transition_picker(*self._buffer[row]) for row in rows.tolist()]
 
-    def refresh(self, algo: Any, *, likelihood: Likelihood = "standard", chunk: int = CHUNK) -> None:
+    def refresh(self, algo: Any, *, likelihood: Likelihood = "standard", rows_per_call: int = CHUNK) -> None:
         """Weigh the transitions anew, by what the policy of `algo` would do now."""
 
         def score(rows: Ints | slice) -> Array:
@@ -166,7 +166,7 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
                 obs = stack_observations([t.observation for t in self._picked(np.arange(len(self._buffer))[rows])])
             return policy_log_likelihood(algo, obs, action, likelihood)
 
-        self.index.refresh(score, chunk=chunk)
+        self.index.refresh(score, rows_per_call=rows_per_call)
 
     def __repr__(self) -> str:
         return f"ReplayBuffer({self.index.summary})"

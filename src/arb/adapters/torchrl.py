@@ -163,13 +163,17 @@ class StrategySampler(HostSampler):
         index.train(drawn, columns)
         return torch.from_numpy(drawn), {}
 
-    def refresh(self, actor: Any, buffer: Any, *, likelihood: Likelihood = "standard", chunk: int = CHUNK) -> None:
+    def refresh(
+        self, actor: Any, buffer: Any, *, likelihood: Likelihood = "standard", rows_per_call: int = CHUNK
+    ) -> None:
         """Weigh the rows of the buffer this sampler serves anew, by what `actor` would do now.
 
         See `actor_log_likelihood` for which actors can be asked. The buffer's transforms are applied, as in a sample.
         """
         index = self._synchronised(buffer.storage)
-        index.refresh(lambda chosen: actor_log_likelihood(actor, buffer[chosen], likelihood), chunk=chunk)
+        index.refresh(
+            lambda chosen: actor_log_likelihood(actor, buffer[chosen], likelihood), rows_per_call=rows_per_call
+        )
 
     def _synchronised(self, storage: Any) -> ReplayIndex:
         self._storage = storage

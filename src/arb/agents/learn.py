@@ -163,7 +163,7 @@ def scores(
 ) -> NDArray[np.float32]:
     """`agent.score` of all rows, compiled, in chunks whose activations stay in the cache.
 
-    This is what a buffer is refreshed with: `buffer.refresh(partial(scores, agent), chunk=ROWS_PER_CALL)`.
+    This is what a buffer is refreshed with: `buffer.refresh(partial(scores, agent), rows_per_call=ROWS_PER_CALL)`.
     """
     is_standard(likelihood)  # raises on any other word
     whole = len(obs) // chunk * chunk

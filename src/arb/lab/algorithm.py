@@ -86,7 +86,7 @@ def finetune(
             returns = collector.collect(on_host(agent.actor), buffer, steps, pause)
         with timer.part("refresh"):
             if start == 0 or (start + steps) // plan.refresh > start // plan.refresh:
-                buffer.refresh(partial(scores, agent, likelihood=likelihood), chunk=ROWS_PER_CALL)
+                buffer.refresh(partial(scores, agent, likelihood=likelihood), rows_per_call=ROWS_PER_CALL)
             if buffer.sampler.needs_critic:
                 buffer.sampler.update_from_critic(partial(_advantages, agent, buffer), buffer.rng)
         updates = round(plan.updates * min(steps, plan.collect) / plan.collect)

@@ -5,6 +5,7 @@ table that draws from fixed masses at constant cost, and the sampler that puts t
 """
 
 import math
+import warnings
 from typing import Any, Literal
 
 import numpy as np
@@ -41,6 +42,19 @@ def log_onpolicyness(score: Floats, low: float, high: float) -> NDArray[np.float
     """
     clipped = np.clip(score, low, high).astype(np.float64)
     return np.asarray(clipped - clipped.max())
+
+
+def clip_bounds(scores: Floats, low: float, high: float) -> tuple[float, float]:
+    """Bounds that lie so many interquartile ranges of the scores from their median.
+
+    If more than half of the scores are equal, their mean distance from the median takes the place of the range.
+
+    >>> clip_bounds(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), low=-3.0, high=1.5)
+    (-4.0, 5.0)
+    """
+    first, median, third = np.quantile(scores, (0.25, 0.5, 0.75)).tolist()
+    spread = third - first or float(np.abs(scores - median).mean(dtype=np.float64))
+    return median + low * spread, median + high * spread
 
 
 def group_mean(values: Floats, group: Ints, groups: int) -> NDArray[np.float64]:
@@ -178,7 +192,8 @@ class ARB(Sampler):
         temperature: λ of equation 4. The smaller, the more the most on-policy data dominates. `"auto"` solves for it at
             every refresh, so that the effective sample size stays the same (docs/temperature.md).
         effective: with `"auto"`, the effective sample size to hold, as a share of the rows.
-        clip: bounds p̲ and p̄ of equation 3, applied to the score of every row.
+        clip: bounds p̲ and p̄ of equation 3, applied to the score of every row. With `"auto"` they lie so many
+            interquartile ranges of the scores from their median, so that the unit and the origin of a score cancel.
         level: weigh whole trajectories (the method of the paper), or every transition by itself (its ablation).
     """
 
@@ -210,14 +225,21 @@ class ARB(Sampler):
     # ---- refresh -------------------------------------------------------------------------------------------------
     def update_weights(self, scores: NDArray[np.floating[Any]], num_added: int) -> None:
         """Weigh anew all rows that were there when the scores were asked for; those added since stay fresh."""
-        self._clipped = (float((scores <= self.clip[0]).mean()), float((scores >= self.clip[1]).mean()))
+        low, high = clip_bounds(scores, *self.clip) if self.temperature == "auto" else self.clip
+        self._clipped = (float((scores <= low).mean()), float((scores >= high).mean()))
+        if sum(self._clipped) > 0.5 and low < high:
+            warnings.warn(
+                f"more than half of the scores lie outside the clip bounds {low:g} and {high:g}, so that the bounds "
+                'decide what is sampled and not the policy: pass temperature="auto" or other bounds to ARB',
+                stacklevel=4,
+            )
         self._num_weighed = num_added
         oldest = self.index.oldest
         if oldest >= num_added:  # every row that was scored has been overwritten meanwhile
             self._forget()
             return
         rows = self.index.rows_between(oldest, num_added)
-        log_onp = log_onpolicyness(scores[rows], *self.clip)
+        log_onp = log_onpolicyness(scores[rows], low, high)
         if self.level == "transition":
             alone = (np.arange(oldest, num_added) % self.index.capacity).astype(np.int32)
             members = Members(alone, np.arange(len(alone)), np.ones(len(alone), np.int64))

@@ -35,8 +35,8 @@ from arb.replay.dataset import (
 )  # fmt: skip
 from arb.replay.index import ReplayIndex, whole_number
 from arb.replay.samplers import Sampler
-from arb.replay.scores import CHUNK, Score, within
-from arb.replay.sequences import ChunkBatch, SequenceBatch, gather_chunks, gather_sequences, reshaped
+from arb.replay.scores import CHUNK, Score, Unit, within
+from arb.replay.sequences import ChunkBatch, SequenceBatch, chunk_actions, gather_chunks, gather_sequences, reshaped
 from arb.replay.storage import Batch, Storage, named
 
 FORMAT = 3
@@ -326,21 +326,35 @@ class ReplayBuffer:
             warnings.warn(message, stacklevel=4)
 
     # ---- batches out ---------------------------------------------------------------------------------------------
-    def refresh(self, score: Score, *, chunk: int = CHUNK) -> None:
+    def refresh(self, score: Score, *, by: Unit = "row", chunk: int | None = None, rows_per_call: int = CHUNK) -> None:
         """Weigh the rows anew under the current policy.
 
         `score(obs, action)`, for example `arb.gaussian_score(policy)`, returns a log-likelihood per row, as NumPy, JAX
-        or torch array; it gets NumPy arrays of always the same number of rows, `chunk`, and must not change them.
-        Strategies that do not look at the policy never call it. Other threads may add meanwhile.
+        or torch array; it gets NumPy arrays, and must not change them. Strategies that do not look at the policy never
+        call it. Other threads may add meanwhile.
+
+        Args:
+            score: the score; docs/scores.md says which fits a policy.
+            by: `"row"` calls it with any rows, always the same number; `"trajectory"` with the steps of one trajectory
+                after the other, in order, as a recurrent policy needs.
+            chunk: the number of actions that the policy chooses at once; `action` then has the shape (rows, chunk,
+                ...), as in `sample(n, chunk=chunk)`.
+            rows_per_call: rows of one call by row.
         """
         if not callable(score):
             raise DataError(f"refresh needs a function (obs, action) -> log-likelihood, got {type(score).__name__}")
         storage, bounded = self.storage, within(score, self.bounds)
+        steps = None if chunk is None else whole_number("chunk", chunk)
 
         def score_rows(rows: Ints | slice) -> Any:
-            return bounded(unwrapped(storage.observations(rows)), storage.at("action", rows))
+            obs = unwrapped(storage.observations(rows))
+            if steps is None:
+                return bounded(obs, storage.at("action", rows))
+            with self.index.lock:
+                actions = chunk_actions(storage, self.index, np.r_[rows], steps)
+            return bounded(obs, actions)
 
-        self.index.refresh(score_rows, chunk=chunk)
+        self.index.refresh(score_rows, by=by, rows_per_call=rows_per_call)
 
     @overload
     def sample(self, shape: Shape, *, n_step: int = 1, rng: Rng = None) -> Batch: ...

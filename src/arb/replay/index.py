@@ -17,15 +17,15 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arb.errors import DataError
+from arb.errors import DataError, check_choice
 from arb.replay.dataset import Bools, Ints
 from arb.replay.samplers import Sampler, State, describe
-from arb.replay.scores import CHUNK, RowScore, score_all
+from arb.replay.scores import CHUNK, RowScore, Unit, score_all, score_trajectories
 from arb.replay.storage import Batch
 
 PATIENCE = 10_000
@@ -288,18 +288,25 @@ class ReplayIndex:
         self.num_added += n
 
     # ---- rows out ------------------------------------------------------------------------------------------------
-    def refresh(self, score: RowScore, *, chunk: int = CHUNK) -> None:
+    def refresh(self, score: RowScore, *, by: Unit = "row", rows_per_call: int = CHUNK) -> None:
         """Weigh the rows anew under the current policy; other threads may add meanwhile.
 
         `score(rows)` returns the log-likelihood of the actions in these rows, one number per row. It is asked for
-        always `chunk` rows, as a slice or as numbers in which one may occur twice, if the strategy needs scores.
+        always `rows_per_call` rows, as a slice or as numbers in which one may occur twice, if the strategy needs
+        scores; by trajectory, for the rows of one after the other.
         """
+        check_choice("by", by, get_args(Unit))
+        whole_number("rows_per_call", rows_per_call)
         with self.lock:
             self._check_not_empty("refreshed")
             num_added, size, steps = self.num_added, self.size, self._steps_since_refresh
             self._drawn_since_refresh = 0
+            members = self.members()
         if self.sampler.needs_scores:
-            scores = score_all(score, size, min(chunk, self.capacity))
+            if by == "trajectory":
+                scores = score_trajectories(score, members.rows, members.steps, size)
+            else:
+                scores = score_all(score, size, min(rows_per_call, self.capacity))
             with self.lock:
                 self.sampler.update_weights(scores, num_added)
                 self._steps_since_refresh -= steps

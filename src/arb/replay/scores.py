@@ -32,6 +32,8 @@ Score = Callable[[Any, Any], Any]
 
 RowScore = Callable[[Ints | slice], Any]
 """Rows to one log-likelihood each, as NumPy, JAX or torch array."""
+Unit = Literal["row", "trajectory"]
+"""What a score is asked for at once: any rows, or the rows of one trajectory in order of time."""
 CHUNK = 2048
 """Rows per call of a score: a 256-wide network then stays in the cache, and a call's overhead is small."""
 
@@ -63,8 +65,8 @@ def gaussian_log_likelihood(
     """
     if np.isneginf(log_std).any():
         raise DataError(
-            "this policy is deterministic (a standard deviation of 0), so ARB cannot rank the stored actions: give the "
-            "score a fixed width, e.g. log_std = log(0.1), the scale of your exploration noise"
+            "this policy is deterministic (a standard deviation of 0), so no stored action has a likelihood: use "
+            "arb.distance_score(policy), where the policy returns its action"
         )
     z = (action - mean) * np.exp(-log_std)
     normal = -0.5 * np.square(z, dtype=np.float64) - _HALF_LOG_2PI
@@ -338,27 +340,38 @@ def _described(answer: Any) -> str:
 
 
 # ---- scores of all rows ----------------------------------------------------------------------------------------------
-def score_all(score: RowScore, size: int, chunk: int = CHUNK) -> NDArray[np.float32]:
+def score_all(score: RowScore, size: int, rows_per_call: int = CHUNK) -> NDArray[np.float32]:
     """The scores of rows 0..size-1, in calls of one size, because frameworks that compile do so once per shape."""
-    scores = np.empty(size, np.float32)
-    for start in range(0, size, chunk):
-        first = max(min(start, size - chunk), 0)  # the last call overlaps the one before
-        rows: Ints | slice = slice(first, first + chunk)
-        if size < chunk:
-            rows = np.append(np.arange(size), np.zeros(chunk - size, np.int64))
-        values = as_numpy(score(rows))
-        values = values[:, 0] if values.shape == (chunk, 1) else values
-        if values.shape != (chunk,):
-            raise DataError(
-                f"the score returned shape {values.shape} for {chunk} rows, not one log-likelihood per row: sum over "
-                "the action dimensions; a deterministic policy needs arb.gaussian_score with a fixed width"
-            )
-        values = values[: size - first]
-        if not np.isfinite(values).all():
-            where = int(np.flatnonzero(~np.isfinite(values))[0])
-            raise DataError(
-                f"the score is {values[where]} in row {first + where}: a log-likelihood must be finite; clamp actions "
-                "away from the bounds of a squashed policy, and check the policy's parameters for nan"
-            )
-        scores[first : first + chunk] = values
+    scores, n = np.empty(size, np.float32), rows_per_call
+    for start in range(0, size, n):
+        first = max(min(start, size - n), 0)  # the last call overlaps the one before
+        rows: Ints | slice = slice(first, first + n)
+        if size < n:
+            rows = np.append(np.arange(size), np.zeros(n - size, np.int64))
+        scores[first : first + n] = _checked(score(rows), np.arange(first, first + n))[: size - first]
     return scores
+
+
+def score_trajectories(score: RowScore, rows: Ints, steps: Ints, size: int) -> NDArray[np.float32]:
+    """The same in one call per trajectory: the first `steps[0]` of the rows are the first one's, in order of time."""
+    scores = np.empty(size, np.float32)
+    for own in np.split(rows, np.cumsum(steps)[:-1]):
+        scores[own] = _checked(score(own), own)
+    return scores
+
+
+def _checked(answer: Any, rows: Ints) -> Array:
+    values = as_numpy(answer)
+    values = values[:, 0] if values.shape == (len(rows), 1) else values
+    if values.shape != (len(rows),):
+        raise DataError(
+            f"the score returned shape {values.shape} for {len(rows)} rows, not one log-likelihood per row: sum over "
+            "the action dimensions; a deterministic policy needs arb.distance_score"
+        )
+    if not np.isfinite(values).all():
+        where = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise DataError(
+            f"the score is {values[where]} in row {rows[where]}: a log-likelihood must be finite; clamp actions "
+            "away from the bounds of a squashed policy, and check the policy's parameters for nan"
+        )
+    return values
