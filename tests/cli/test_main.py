@@ -1,8 +1,10 @@
 """What all commands share: help without waiting, one line for every mistake, and nothing that a terminal obeys."""
 
 import errno
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -131,3 +133,30 @@ def test_trouble_with_the_machine_is_one_line(capsys, demo_command, problem, lin
     said = capsys.readouterr().err
     assert said.startswith(f"arb train: {line}")
     assert said.count("\n") == 1
+
+
+KEEP = """
+import os
+os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
+from arb.cli import COMPILED, keep_compiled
+keep_compiled()
+import jax
+jax.jit(lambda x: x * 2 + 1)(1.0)
+print(jax.config.jax_compilation_cache_dir, jax.config.jax_compilation_cache_max_size == COMPILED)
+"""
+
+
+def kept(cache: Path) -> str:
+    env = os.environ | {"ARB_CACHE": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    done = subprocess.run([sys.executable, "-c", KEEP], env=env, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_what_was_compiled_is_kept_in_the_cache_folder_up_to_a_bound(tmp_path):
+    assert kept(tmp_path) == f"{tmp_path / 'compiled'} True"
+    assert list((tmp_path / "compiled").glob("*-cache"))
+
+
+def test_without_a_cache_folder_every_command_compiles_for_itself(tmp_path):
+    (tmp_path / "file").touch()
+    assert kept(tmp_path / "file") == "None False"

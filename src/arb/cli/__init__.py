@@ -10,6 +10,7 @@ import importlib
 import io
 import os
 import sys
+from contextlib import suppress
 from typing import NamedTuple
 
 from arb.errors import DataError, Interrupted, suggest
@@ -34,6 +35,8 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command("arb.cli.doctor", "train", "check everything a run needs and say what to install or change"),
     "completion": Command("arb.cli.completion", "train", "print a script for TAB completion in your shell"),
 }
+COMPILED = 1 << 28
+"""Bytes of compiled code that are kept in the cache folder."""
 _HINTS = {
     errno.ENOSPC: "free some space, then run the same command again",
     errno.EDQUOT: "free some space, then run the same command again",
@@ -78,6 +81,8 @@ def parser_of(name: str) -> argparse.ArgumentParser:
 
 def _run(name: str, arguments: list[str]) -> int:
     try:
+        if COMMANDS[name].extra == "train":
+            keep_compiled()
         sys.path.append("")  # where `python -m` would look for `--env my_module:MyEnv-v0`
         parser = parser_of(name)
         parse = parser.parse_args if name == "data" else parser.parse_intermixed_args  # which knows no sub-commands
@@ -103,6 +108,21 @@ def _run(name: str, arguments: list[str]) -> int:
         return _said(name, "not enough memory: close other programs, or use a smaller dataset", 1)
     except (KeyboardInterrupt, Interrupted) as stopped:
         return _said(name, str(stopped) or "interrupted", 130)
+
+
+def keep_compiled() -> None:
+    """Let JAX find what an earlier command compiled; its own environment variables overrule this."""
+    from arb.data.fetch import cache_directory
+
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    folder = cache_directory() / "compiled"
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    if os.access(folder, os.W_OK):  # if not, every command compiles for itself
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+        os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(COMPILED))
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 
 def _said(name: str, line: str, status: int) -> int:
