@@ -287,6 +287,12 @@ def test_actions_and_rewards_of_other_rows_are_noticed(column: str, rows: int, r
     assert all(column[:-1] in text for text in texts)
 
 
+def test_rewards_that_are_all_equal_are_remarked_on() -> None:
+    (finding,) = audit({**arm(), "rewards": np.zeros(2400)}).findings
+    assert finding[:2] == ("rewards", "remark")
+    assert finding.text.startswith("every reward is 0, so there is nothing to learn from")
+
+
 def test_what_could_not_be_checked_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from arb.cli import main
 

@@ -315,6 +315,9 @@ def _duplicates(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _rewards(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
     low, high = np.quantile(data.rewards, [0.001, 0.999])
+    if data.rewards.min() == data.rewards.max():
+        text = f"every reward is {low:g}, so there is nothing to learn from: `arb data repair --reward` gives them anew"
+        yield Finding("rewards", REMARK, text)
     reach = OUTLIER_SPANS * (high - low)
     rows = np.flatnonzero((data.rewards < low - reach) | (data.rewards > high + reach))
     if reach > 0 and len(rows):

@@ -41,22 +41,17 @@ OTHER_NAMES = {
     "next_observations": ("next_obs", "next_observation", "next_state", "next_states"),
     "episode_ids": ("episode", "episode_id", "episode_index", "episodes"),
 }
-"""What columns are called elsewhere, for hints."""
+"""What columns are called elsewhere: for hints, and for the layouts below."""
 MISSING = {
     "rewards": "record one number per step, or give a column or a constant for it: --columns rewards=NAME or rewards=0",
     "terminals": "mark the steps that ended the task, or say with --columns terminals=0 that none did",
 }
 """What to do about a column that no other name stands for."""
-LEROBOT = {
-    "observations": "observation.state", "actions": "action", "rewards": "next.reward", "terminals": "next.success",
-    "episode_ids": "episode_index",
-}
-"""LeRobot's names. `next.done` is not among them: it ends every episode, whether the task was over or time was up."""
-IN_EPISODES = {
-    "obs": "observations", "next_obs": "next_observations", "dones": "terminals", "terminations": "terminals",
-    "truncations": "timeouts",
-}
-"""Names inside an episode of robomimic and of Minari."""
+OURS = {other: name for name, others in OTHER_NAMES.items() for other in others}
+LEROBOT = ("observation.state", "action", "next.reward", "next.success", "episode_index")
+"""Names that are understood without a mapping. `next.done` is not: it ends every episode, also when time was up."""
+IN_EPISODES = ("obs", "next_obs", "dones", "terminations", "truncations")
+"""The same inside an episode of robomimic and of Minari."""
 # fmt: on
 PICKLES = (".pkl", ".pickle")
 PICKLED = (
@@ -207,7 +202,7 @@ def _open(path: str) -> AbstractContextManager[Listing]:
 def _read_flat(listing: Listing, mapping: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """One array per column: D4RL, OGBench, tables."""
     arrays = listing.arrays
-    lerobot = {ours: (theirs,) for ours, theirs in LEROBOT.items() if theirs in arrays}
+    lerobot = {OURS[name]: (name,) for name in LEROBOT if name in arrays}
     sources = lerobot | {name: (name,) for name in KNOWN if _parts(listing, name)} | dict(mapping)
     for source in (source for names in mapping.values() for source in names if not _is_number(source)):
         if not _parts(listing, source):
@@ -311,7 +306,7 @@ def _read_episodes(listing: Listing, mapping: Mapping[str, tuple[str, ...]]) -> 
     for array in listing.arrays:
         if match := _EPISODE.match(array):
             head, slash, rest = array[match.end() :].partition("/")
-            name = renamed.get(head) or (IN_EPISODES.get(head, head) if head not in mapping else head)
+            name = renamed.get(head) or (OURS[head] if head in IN_EPISODES and head not in mapping else head)
             if name in (*KNOWN, *TIMEOUTS) and name not in constants:
                 places.setdefault((int(match[2]), match[1]), {})[name + slash + rest] = array
     shared = set.intersection(*map(set, places.values())) if places else set()
@@ -408,9 +403,8 @@ def _unreadable(item: Any) -> str:
     if item.shape is None:
         return "is empty"
     chunk = int(np.prod(item.chunks or (0,), dtype=object)) * item.dtype.itemsize
-    if chunk > 2 * item.nbytes + (1 << 24):
-        return f"is stored in chunks of {chunk:,} bytes: rewrite the file with smaller ones"
-    return ""
+    large = chunk > 2 * item.nbytes + (1 << 24)
+    return f"is stored in chunks of {chunk:,} bytes: rewrite the file with smaller ones" if large else ""
 
 
 @contextmanager
