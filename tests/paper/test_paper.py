@@ -5,7 +5,7 @@ import pytest
 from arb.errors import DataError
 from arb.paper import published
 from arb.paper.experiments import CLIPS, EXPERIMENTS, ONE_PER_GROUP, SEEDS
-from arb.paper.tables import PAPER, about_ours, clip, online_ratio, ours, render
+from arb.paper.tables import PAPER, about_ours, online_ratio, ours, render
 from tests.report.folders import config_of, write_run, write_sweep
 from tests.report.records import flat, results
 
@@ -165,13 +165,17 @@ def test_what_was_not_run_is_shown_as_printed():
     assert figure is None
 
 
-def test_the_default_clip_belongs_to_both_bounds():
+def test_every_clipping_bound_of_the_paper_has_a_row():
     place = {"agent": "pex", "task": "antmaze-large-diverse-v2"}
     runs = [flat(score, leaves={"replay.clip": bounds}, **place) for bounds, score in
-            (([-12.0, 7.0], 50.0), ([-9.0, 7.0], 40.0), ([-12.0, 2.0], 30.0), ([-9.0, 2.0], 1.0))]  # fmt: skip
-    table, _ = clip(results(*runs))
-    own = {given: entries[1].value for given, entries in table.rows if entries[1].value is not None}
-    assert own == {("lower", "-12"): 50.0, ("lower", "-9"): 40.0, ("upper", "7"): 50.0, ("upper", "2"): 30.0}
+            (([-12.0, 7.0], 50.0), ([-9.0, 7.0], 40.0), ([-9.0, 2.0], 1.0))]  # fmt: skip
+    table, _ = PAPER["clip"](results(*runs))
+    own = {given[2]: (entries[0].value, entries[1].value) for given, entries in table.rows}
+    assert len(own) == len(CLIPS) + 1
+    assert own["[-12,7]"] == (published.clip()["low", -12.0].mean, 50.0)
+    assert own["[-9,7]"] == (published.clip()["low", -9.0].mean, 40.0)
+    assert own["[-12,2]"] == (published.clip()["high", 2.0].mean, None)
+    assert own["[-9,2]"] == (None, 1.0)
 
 
 def test_the_online_ratio_says_how_much_of_the_time_the_buffer_is_exceeded():
@@ -277,18 +281,6 @@ def test_an_ablation_elsewhere_says_so_and_needs_a_setting_that_varies(tmp_path)
     assert "my-task" in text
     assert "other-task" not in text
     assert "83.25" not in text
-
-
-def test_the_clipping_bounds_share_their_default(tmp_path):
-    for bounds, final in (((-12.0, 7.0), 70.0), ((-9.0, 7.0), 60.0), ((-12.0, 2.0), 50.0)):
-        leaves = {"replay.clip": list(bounds)}
-        write_run(tmp_path / str(final), config_of("antmaze-large-diverse-v2", "pex", **leaves), final=final)
-    text = render("clip", [tmp_path], tmp_path / "out")
-    assert "70.0 (1)" in line(text, "lower", "-12 ")
-    assert "70.0 (1)" in line(text, "upper", " 7 ")
-    assert "60.0 (1)" in line(text, "lower", "-9 ")
-    assert "50.0 (1)" in line(text, "upper", " 2 ")
-    assert "29.50 ± 34.41" in text
 
 
 def test_the_online_share_of_the_papers_tasks(tmp_path):

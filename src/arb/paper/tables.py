@@ -23,6 +23,8 @@ from arb.report.tables import Entry, Table, mean_entry, steps_of, with_best
 
 Rendered = tuple[Table, Figure | None]
 TableRow = tuple[tuple[str, ...], tuple[Entry, ...]]
+Printed = Callable[[], Sequence[tuple[Any, Published]]]
+"""Published scores by the value of a setting."""
 SETTINGS = {"replay.clip": [-12.0, 7.0], "replay.level": "trajectory"}
 
 
@@ -72,12 +74,55 @@ def about_ours(groups: Iterable[RunGroup | None]) -> str:
     return f"Ours: {seeds} (in parentheses) of {steps_of(found)}, last evaluation; {theirs}."
 
 
-def _printed(cell: Published, digits: int = 2) -> Entry:
-    return Entry(cell.mean, cell.std, digits=digits)
+# ---- returns ---------------------------------------------------------------------------------------------------------
+class _Returns:
+    """The rows of a table with a column per strategy, and our runs behind them by task and strategy."""
+
+    def __init__(self, results: Results):
+        self.results, self.rows = results, list[TableRow]()
+        self.used: dict[tuple[str, str], RunGroup | None] = {}
+
+    def find(self, agent: str, task: str, key: str) -> list[RunGroup | None]:
+        """Our runs of a task, one group per strategy, remembered under a key."""
+        return [self.used.setdefault((key, s), ours(self.results, agent, task, s)) for s in STRATEGIES]
+
+    def add(self, labels: tuple[str, ...], entries: Sequence[Entry], best: bool = True) -> None:
+        """A row, unless it is empty."""
+        if any(entry.value is not None for entry in entries):
+            self.rows.append((labels, with_best(entries) if best else tuple(entries)))
+
+    def finished(self, name: str, title: str, corner: tuple[str, ...], notes: Sequence[str] = ()) -> Rendered:
+        """With the interquartile mean and the profile of all runs of tasks that all strategies with runs have."""
+        present = [s for s in STRATEGIES if any(group for (_, name), group in self.used.items() if name == s)]
+        tasks = [t for t in dict.fromkeys(task for task, _ in self.used) if all(self.used[t, s] for s in present)]
+        shared = {s: [g.values("last") for t in tasks if (g := self.used[t, s])] for s in present if tasks}
+        found = {s: bootstrap(scores) for s, scores in shared.items()}
+        iqm = [Entry(found[s].value, None, found[s].low, found[s].high) if s in found else Entry() for s in STRATEGIES]
+        self.add(("all tasks, IQM", *["all"] * (len(corner) - 2), "ours"), iqm, best=False)
+        said = (*notes, about_ours(self.used.values()), IQM_NOTE)
+        table = Table(name, title, corner, tuple(STRATEGIES.values()), tuple(self.rows), said)
+        return table, self._profiles(shared, title) if shared else None
+
+    def _profiles(self, shared: Mapping[str, list[Any]], title: str) -> Figure:
+        """The share of runs above each score."""
+        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+        axes = figure.subplots()
+        thresholds = np.linspace(min(0.0, *(v.min() for some in shared.values() for v in some)), 120.0, 241)
+        for strategy, scores in shared.items():
+            label = STRATEGIES[strategy]
+            colour = looks(self.results).get(label, (None, ""))[0]
+            axes.plot(thresholds, 100.0 * profile(scores, thresholds), label=label, color=colour)
+        axes.set_xlabel("normalised score τ")
+        axes.set_ylabel("runs above τ, %")
+        tidy(axes)
+        figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=9)
+        figure.suptitle(title)
+        return figure
 
 
-def _is_empty(entries: Iterable[Entry]) -> bool:
-    return all(entry.value is None for entry in entries)
+IQM_NOTE = (
+    "IQM: interquartile mean of all runs of tasks that all strategies have, with a stratified bootstrap interval."
+)
 
 
 def _average(groups: Sequence[RunGroup | None], digits: int = 1) -> Entry:
@@ -88,126 +133,69 @@ def _average(groups: Sequence[RunGroup | None], digits: int = 1) -> Entry:
     return Entry(float(np.mean([v.mean() for v in values])), n=min(map(len, values)), digits=digits)
 
 
-# ---- returns ---------------------------------------------------------------------------------------------------------
 def detailed_table(results: Results, agent: str) -> Rendered:
     """Every task of the paper with one algorithm, and then those tasks of ours that the paper does not have."""
-    rows: list[TableRow] = []
-    used: dict[tuple[str, str], RunGroup | None] = {}
+    made, known = _Returns(results), published.tasks()
 
-    def add_ours(task: str) -> None:
-        groups = [used.setdefault((task, s), ours(results, agent, task, s)) for s in STRATEGIES]
-        entries = [replace(mean_entry(group.values("last")), digits=2) if group else Entry() for group in groups]
-        if not _is_empty(entries):
-            rows.append(((task, "ours"), with_best(entries)))
+    def add(task: str) -> None:
+        groups = made.find(agent, task, task)
+        made.add((task, "ours"), [replace(mean_entry(g.values("last")), digits=2) if g else Entry() for g in groups])
 
-    for group, tasks in published.tasks().items():
+    for group, tasks in known.items():
         for task in tasks:
-            printed = [_printed(published.detailed()[agent, task, s]) for s in STRATEGIES]
-            rows.append(((task, "paper"), with_best(printed)))
-            add_ours(task)
-        printed = [_printed(published.averages()[agent, group, s]) for s in STRATEGIES]
-        rows.append(((f"average, {GROUPS[group]}", "paper"), with_best(printed)))
-        means = [_average([used[task, s] for task in tasks], 2) for s in STRATEGIES]
-        if not _is_empty(means):
-            rows.append(((f"average, {GROUPS[group]}", "ours"), with_best(means)))
+            made.add((task, "paper"), [_printed(published.detailed()[agent, task, s]) for s in STRATEGIES])
+            add(task)
+        average = f"average, {GROUPS[group]}"
+        made.add((average, "paper"), [_printed(published.averages()[agent, group, s]) for s in STRATEGIES])
+        made.add((average, "ours"), [_average([made.used[task, s] for task in tasks], 2) for s in STRATEGIES])
     for task in results.tasks(agent):
-        if (task, "arb") not in used:
-            add_ours(task)
-    rows += _interquartile(used, ("all tasks, IQM", "ours"))
+        if not any(task in tasks for tasks in known.values()):
+            add(task)
     title = f"Normalised returns with {agent_label(agent)}, published and ours"
-    notes = (about_ours(used.values()), IQM_NOTE)
-    table = Table(f"paper-{agent}", title, ("task", "source"), tuple(STRATEGIES.values()), tuple(rows), notes)
-    return table, profiles(results, used, title)
+    return made.finished(f"paper-{agent}", title, ("task", "source"))
 
 
 def summary_table(results: Results) -> Rendered:
     """The paper's main table: means over groups of tasks."""
-    agents = ("calql", "pex", "famo2o")
-    rows: list[TableRow] = []
-    notes: list[str] = []
-    used: dict[tuple[str, str], RunGroup | None] = {}
+    made, agents, notes = _Returns(results), ("calql", "pex", "famo2o"), []
     for group, title in GROUPS.items():
         tasks = published.tasks()[group]
         own: list[list[Entry]] = []
         for agent in (*agents, "average"):
             name = "Average" if agent == "average" else agent_label(agent)
-            printed = [_printed(published.averages("summary")[agent, group, s], 1) for s in STRATEGIES]
-            rows.append(((title, name, "paper"), with_best(printed)))
-            if agent == "average":
-                entries = [_mean_of(column) for column in zip(*own, strict=True)]
+            printed = published.averages("summary")
+            made.add((title, name, "paper"), [_printed(printed[agent, group, s], 1) for s in STRATEGIES])
+            if agent == "average":  # only where all algorithms have all tasks
+                whole = [[e for e in column if e.value is not None and not e.mark] for column in zip(*own, strict=True)]
+                entries = [
+                    Entry(float(np.mean([e.value for e in column])), n=min(e.n or 0 for e in column))
+                    if len(column) == len(agents) else Entry()
+                    for column in whole
+                ]  # fmt: skip
             else:
                 found = {(task, s): ours(results, agent, task, s) for task in tasks for s in STRATEGIES}
                 present = [s for s in STRATEGIES if any(found[task, s] for task in tasks)]
                 shared = [task for task in tasks if present and all(found[task, s] for s in present)]
-                entries = [_average([found[task, s] for task in shared] if shared else []) for s in STRATEGIES]
-                if shared and len(shared) < len(tasks):
+                entries = [_average([found[task, s] for task in shared]) for s in STRATEGIES]
+                if 0 < len(shared) < len(tasks):
                     entries = [replace(e, mark="§" * (e.value is not None)) for e in entries]
                     few = f"{len(shared)} of {len(tasks)} tasks ({', '.join(shared)})"
                     notes.append(f"§ {title}, {name}: ours is over {few}.")
-                used |= {(f"{agent} {task}", s): found[task, s] for task in shared for s in STRATEGIES}
+                made.used |= {(f"{agent} {task}", s): found[task, s] for task in shared for s in STRATEGIES}
                 own.append(entries)
-            if not _is_empty(entries):
-                rows.append(((title, name, "ours"), with_best(entries)))
+            made.add((title, name, "ours"), entries)
     known = {task for tasks in published.tasks().values() for task in tasks}
     for agent in agents:  # tasks of which the paper knows nothing, each by its own name
         for task in results.tasks(agent):
-            groups = {s: ours(results, agent, task, s) for s in STRATEGIES}
-            if task not in known and any(groups.values()):
-                used |= {(f"{agent} {task}", s): group for s, group in groups.items()}
-                means = [_average([group]) for group in groups.values()]
-                rows.append(((task, agent_label(agent), "ours"), with_best(means)))
-    rows += _interquartile(used, ("all tasks, IQM", "all", "ours"))
-    title, corner = "Average normalised returns, published and ours", ("tasks", "algorithm", "source")
-    notes += [about_ours(used.values()), IQM_NOTE]
-    table = Table("paper-main", title, corner, tuple(STRATEGIES.values()), tuple(rows), tuple(notes))
-    return table, profiles(results, used, title)
+            if task not in known:
+                means = [_average([group]) for group in made.find(agent, task, f"{agent} {task}")]
+                made.add((task, agent_label(agent), "ours"), means)
+    title = "Average normalised returns, published and ours"
+    return made.finished("paper-main", title, ("tasks", "algorithm", "source"), notes)
 
 
-def _mean_of(entries: Sequence[Entry]) -> Entry:
-    """Over algorithms; only where all of them have all tasks."""
-    values = [e.value for e in entries if e.value is not None and not e.mark]
-    if len(values) < len(entries):
-        return Entry()
-    return Entry(float(np.mean(values)), n=min(e.n for e in entries if e.n is not None))
-
-
-IQM_NOTE = (
-    "IQM: interquartile mean of all runs of tasks that all strategies have, with a stratified bootstrap interval."
-)
-Used = Mapping[tuple[str, str], RunGroup | None]
-
-
-def _shared(used: Used) -> dict[str, list[Any]]:
-    """The last scores of each strategy by task, of tasks that all strategies with runs have."""
-    present = [s for s in STRATEGIES if any(group for (_, name), group in used.items() if name == s)]
-    tasks = [task for task in dict.fromkeys(task for task, _ in used) if all(used[task, s] for s in present)]
-    return {s: [group.values("last") for task in tasks if (group := used[task, s])] for s in present if tasks}
-
-
-def _interquartile(used: Used, labels: tuple[str, ...]) -> list[TableRow]:
-    found = {s: bootstrap(scores) for s, scores in _shared(used).items()}
-    entries = [Entry(found[s].value, None, found[s].low, found[s].high) if s in found else Entry() for s in STRATEGIES]
-    return [] if _is_empty(entries) else [(labels, tuple(entries))]
-
-
-def profiles(results: Results, used: Used, title: str) -> Figure | None:
-    """The share of runs above each score, of tasks that all strategies have."""
-    shared = _shared(used)
-    if not shared:
-        return None
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.subplots()
-    thresholds = np.linspace(min(0.0, *(v.min() for some in shared.values() for v in some)), 120.0, 241)
-    for strategy, scores in shared.items():
-        label = STRATEGIES[strategy]
-        colour = looks(results).get(label, (None, ""))[0]
-        axes.plot(thresholds, 100.0 * profile(scores, thresholds), label=label, color=colour)
-    axes.set_xlabel("normalised score τ")
-    axes.set_ylabel("runs above τ, %")
-    tidy(axes)
-    figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=9)
-    figure.suptitle(title)
-    return figure
+def _printed(cell: Published, digits: int = 2) -> Entry:
+    return Entry(cell.mean, cell.std, digits=digits)
 
 
 # ---- analyses of ARB itself ------------------------------------------------------------------------------------------
@@ -252,64 +240,50 @@ def online_ratio(results: Results) -> Rendered:
     return table, scores_and_shares(chosen, title) if rows else None
 
 
-def ablation(everything: Results, *, key: str, default: Any, agent: str, task: str, title: str) -> Rendered:
+def ablation(everything: Results, *, key: str, agent: str, task: str, title: str, printed: Printed) -> Rendered:
     """One row per value of a setting: the published score where one is printed, ours, and our online share."""
     results, as_paper, said = _chosen(everything, agent, (task,), key)
-    printed = _printed(published.detailed()[agent, task, "arb"])
+    theirs = {format_value(value): _printed(cell) for value, cell in printed()} if as_paper else {}
     rows: list[TableRow] = []
-    values = [group.runs[0].config.get(key) for group in results.groups]
-    if as_paper and default not in values:
-        rows.append((("", "", format_value(default)), (printed, Entry(), Entry())))
-    for value, group in zip(values, results.groups, strict=True):
-        share = group.metric("replay.online_share")
+    for group in results.groups:
+        value, share = format_value(group.runs[0].config.get(key)), group.metric("replay.online_share")
         end = Entry(float(100.0 * share[1].mean(0)[-1])) if share else Entry()
-        theirs = printed if as_paper and value == default else Entry()
-        labels = (group.task, agent_label(group.agent), format_value(value))
-        rows.append((labels, (theirs, mean_entry(group.values("last")), end)))
-    notes = (f"{said} The number printed for the default is from its detailed table.", about_ours(results.groups))
+        entries = (theirs.pop(value, Entry()), mean_entry(group.values("last")), end)
+        rows.append(((group.task, agent_label(group.agent), value), entries))
+    rows = [*((("", "", value), (cell, Entry(), Entry())) for value, cell in theirs.items()), *rows]
     name, columns = key.rpartition(".")[2], ("paper", "ours", "online share at the end, %")
     file = "paper-trajectory" if name == "level" else f"paper-{name}"
-    table = Table(file, title, ("task", "agent", name), columns, tuple(rows), notes)
+    table = Table(file, title, ("task", "agent", name), columns, tuple(rows), (said, about_ours(results.groups)))
     return table, scores_and_shares(results, title) if results.groups else None
 
 
-def clip(results: Results) -> Rendered:
-    """ARB's clipping bounds, each varied while the other keeps its default."""
-    chosen, _, said = _chosen(results, "pex", ("antmaze-large-diverse-v2",), "replay.clip")
-    where = list(dict.fromkeys((group.agent, group.task) for group in chosen.groups))
-    own: dict[tuple[str, float, tuple[str, str]], RunGroup] = {}
-    for group in chosen.groups:
-        low, high = group.runs[0].config.get("replay.clip", (-12.0, 7.0))
-        if high == 7.0:
-            own["low", float(low), (group.agent, group.task)] = group
-        if low == -12.0:
-            own["high", float(high), (group.agent, group.task)] = group
-    keys = sorted(
-        {*published.clip(), *((bound, value) for bound, value, _ in own)}, key=lambda k: (k[0] == "high", k[1])
-    )
-    rows = []
-    for bound, value in keys:
-        groups = [own.get((bound, value, place)) for place in where]
-        printed = _printed(published.clip()[bound, value]) if (bound, value) in published.clip() else Entry()
-        entries = (printed, *(mean_entry(group.values("last")) if group else Entry() for group in groups))
-        rows.append((({"low": "lower", "high": "upper"}[bound], f"{value:g}"), entries))
-    columns = ("paper", *(f"ours, {agent_label(agent)} on {task}" for agent, task in where))
-    notes = (said, about_ours(chosen.groups))
-    return Table("paper-clip", "ARB's clipping bounds", ("bound", "value"), columns, tuple(rows), notes), None
+def _default(agent: str, task: str, value: Any) -> list[tuple[Any, Published]]:
+    """The score of the default setting, which the paper prints in its detailed table."""
+    return [(value, published.detailed()[agent, task, "arb"])]
 
 
+def _bounds() -> list[tuple[Any, Published]]:
+    """The clipping bounds, each varied while the other keeps its default."""
+    found = published.clip().items()
+    return [([value, 7.0] if bound == "low" else [-12.0, value], cell) for (bound, value), cell in found]
+
+
+LARGE = "antmaze-large-diverse-v2"
 PAPER: Mapping[str, Callable[[Results], Rendered]] = {
     "main": summary_table,
     **{agent: partial(detailed_table, agent=agent) for agent in ("calql", "pex", "famo2o", "iql")},
     "online-ratio": online_ratio,
     "trajectory": partial(
-        ablation, key="replay.level", default="trajectory", agent="calql", task="antmaze-large-play-v2",
+        ablation, key="replay.level", agent="calql", task="antmaze-large-play-v2",
         title="ARB by trajectory and by transition",
+        printed=partial(_default, "calql", "antmaze-large-play-v2", "trajectory"),
     ),
     "temperature": partial(
-        ablation, key="replay.temperature", default=0.5, agent="pex", task="antmaze-large-diverse-v2",
-        title="ARB's temperature λ",
+        ablation, key="replay.temperature", agent="pex", task=LARGE, title="ARB's temperature λ",
+        printed=partial(_default, "pex", LARGE, 0.5),
     ),
-    "clip": clip,
+    "clip": partial(
+        ablation, key="replay.clip", agent="pex", task=LARGE, title="ARB's clipping bounds", printed=_bounds
+    ),
 }  # fmt: skip
 """How our runs are shown beside the paper's, under the names of its experiments."""
