@@ -22,7 +22,7 @@ from arb import DataError
 from arb.agents.nn import create_gaussian
 from arb.cli import main as arb
 from arb.cli import parser_of
-from arb.cli.eval import pace, table
+from arb.cli.eval import compared, pace, table
 from arb.envs.rollout import play
 from arb.files import GrowingTable, write_npz
 from arb.lab.config import configure
@@ -125,6 +125,29 @@ def test_table(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "score" not in lines  # Pendulum has no reference
     main([str(finished), "--episodes", "2", "--seed", "6"])
     assert capsys.readouterr().out != first
+
+
+def test_all_policies_are_compared_from_the_same_initial_states(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(finished, tmp_path / "run")
+    for which in ("best", "pretrained"):
+        shutil.copy(RunFolder(copy).policy(), RunFolder(copy).policy(which))
+    main([str(copy), "--policy", "all", "--episodes", "3"])
+    *rows, _, advice = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == ["policy", "last", "best", "pretrained"]
+    assert len({tuple(row.split()[1:]) for row in rows[1:]}) == 1, "the same policy has the same episodes"
+    assert advice.endswith("deploy last")
+
+
+def test_a_policy_is_recommended_beyond_chance() -> None:
+    last = np.array([10.0, 20.0, 30.0])
+    (*_, clear), (*_, chance) = (
+        list(compared({"last": last, "best": last + gain, "pretrained": last - 50.0}))
+        for gain in (np.array([5.0, 6.0, 7.0]), np.array([-5.0, 0.0, 12.0]))
+    )
+    assert clear.strip() == "it is better than the last; deploy best"
+    assert chance.endswith("none is better than the last beyond chance; deploy last")
 
 
 def test_score_and_success_where_the_task_has_them(finished: Path) -> None:

@@ -483,3 +483,25 @@ def test_no_text_can_end_the_script_it_stands_in(text):
 def test_numbers_that_json_does_not_have_are_refused():
     with pytest.raises(ValueError, match="JSON"):
         embedded({"x": math.nan})
+
+
+def test_a_page_follows_runs_until_all_are_finished(tmp_path, capsys, monkeypatch):
+    write_run(tmp_path / "runs" / "a", seed=0)
+    going = write_run(tmp_path / "runs" / "b", seed=1, done=False, online_steps=4000)
+    seen = []
+
+    def sleep(seconds):
+        seen.append((seconds, (tmp_path / "watch" / "index.html").read_text()))
+        if len(seen) == 2:
+            (going / "DONE").touch()
+
+    monkeypatch.setattr("arb.cli.report.time.sleep", sleep)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["watch", "runs", "--every", "3"]) == 0
+    assert [seconds for seconds, _ in seen] == [3, 3]
+    assert '<meta http-equiv="refresh" content="3">' in seen[0][1]
+    assert "at online step 4,000 of 10,000" in seen[0][1]
+    last = (tmp_path / "watch" / "index.html").read_text()
+    assert "refresh" not in last.partition("<style>")[0]
+    assert capsys.readouterr().out.endswith("all runs are finished\n")
+    assert cli.main(["watch", "runs", "--every", "0"]) == 2

@@ -32,6 +32,7 @@ COMMANDS: dict[str, Command] = {
     "eval": Command("arb.cli.eval", "train", "evaluate a run's policy: returns, score, success, or a video (GIF)"),
     "data": Command("arb.cli.data", "train", "list, fetch, inspect, audit and collect datasets"),
     "report": Command("arb.cli.report", "report", "make tables, statistics, plots and one page from run folders"),
+    "watch": Command("arb.cli.report", "report", "a page that follows runs while they go on"),
     "doctor": Command("arb.cli.doctor", "train", "check everything a run needs and say what to install or change"),
     "completion": Command("arb.cli.completion", "train", "print a script for TAB completion in your shell"),
 }

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ examples:
   arb eval runs/hopper                          as many episodes as the run's own evaluations had
   arb eval runs/hopper --episodes 100 --seed 1  more episodes, from other initial states
   arb eval runs/hopper --policy best            the policy of the best evaluation instead of the last one
+  arb eval runs/hopper --policy all --episodes 100    pre-trained, best and last, and which to deploy
   arb eval runs/hopper --gif hopper.gif         also a video of the first episode
   arb eval runs/arm --env my_robot:Arm-v0       an environment from my_robot.py in the current folder
 """
@@ -41,7 +42,7 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add = parser.add_argument
     add("folder", type=Path, metavar="RUN", help="the folder of a run")
-    add("--policy", choices=tuple(POLICIES), default="last", help="which policy of the run (last)")
+    add("--policy", choices=(*POLICIES, "all"), default="last", help="which policy of the run (last)")
     add("--episodes", type=int, metavar="N", help="number of episodes (default: as in the run's evaluations)")
     add("--seed", type=int, default=0, help="seed of the initial states (default: 0)")
     add("-e", "--env", default="", metavar="ID", help="Gymnasium id, or my_module:MyEnv-v0")
@@ -53,7 +54,10 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.gif and options.gif.suffix.lower() != ".gif":
         raise DataError(f"--gif writes a GIF: name it {options.gif.with_suffix('.gif')}")
     run = RunFolder(options.folder)
-    described, policy = run.description(), load_policy(run.path, options.policy)
+    described = run.description()
+    chosen = tuple(POLICIES) if options.policy == "all" else (options.policy,)
+    policies = {which: load_policy(run.path, which) for which in chosen}
+    policy = policies[chosen[0]]
     env = _environment(run, described.env, options.env)
     number = described.config.get("evaluation.episodes", 1) if options.episodes is None else options.episodes
     if not isinstance(number, int) or number < 1 or options.seed < 0:
@@ -63,10 +67,37 @@ def evaluate(options: argparse.Namespace) -> None:
         rng = np.random.default_rng(chance)
         total, steps = video(env, lambda obs: policy(obs, rng), int(start.generate_state(1)[0]), options.gif)
         print(f"{options.gif}: one episode of {steps:,} steps, return {total:.1f}\n")
-    from arb.envs.rollout import play
+    from arb.envs.rollout import Played, play
 
-    played = play(policy, lambda: _made(env, policy), number, np.random.SeedSequence(options.seed))
-    print("\n".join(table(run, described, env, played.returns, played.successes, options.policy)))
+    def evaluated_anew(one: Policy) -> Played:  # from the same initial states each time
+        return play(one, lambda: _made(env, one), number, np.random.SeedSequence(options.seed))
+
+    if len(chosen) == 1:
+        played = evaluated_anew(policy)
+        print("\n".join(table(run, described, env, played.returns, played.successes, options.policy)))
+    else:
+        reference = Reference(*described.reference) if described.reference else None
+        found = {which: normalised(evaluated_anew(one).returns, reference) for which, one in policies.items()}
+        print("\n".join(compared(found)))
+
+
+def compared(scores: Mapping[str, Returns]) -> Iterator[str]:
+    """Policies that were evaluated from the same initial states, each with its interval, and which to deploy."""
+    from arb.report.stats import t_interval
+
+    yield f"{'policy':<12}{'mean':>10}{'95% interval':>22}{'episodes':>10}"
+    for which, values in scores.items():
+        mean, low, high = t_interval([values])
+        yield f"{which:<12}{mean:>10.1f}{'' if low is None else f'[{low:.1f}, {high:.1f}]':>22}{len(values):>10}"
+    better = {
+        which: values.mean()
+        for which, values in scores.items()
+        if which != "last" and (t_interval([values - scores["last"]]).low or 0.0) > 0.0
+    }
+    chosen = max(better, key=lambda which: better[which], default="last")
+    others = " and ".join(which for which in scores if which != "last")
+    reason = "it is better than the last" if better else f"{others}: none is better than the last beyond chance"
+    yield f"\n{reason}; deploy {chosen}"
 
 
 def table(

@@ -1,7 +1,10 @@
-"""`arb report`."""
+"""`arb report` and `arb watch`."""
 
 import argparse
+import time
 from pathlib import Path
+
+from arb.errors import DataError
 
 EXAMPLES = """
 examples:
@@ -44,3 +47,25 @@ def _pack(runs: list[Path], out: Path) -> None:
     print(f"{out}: {count(packed.runs, 'run')}{kept}, {packed.size / 1e6:.2f} MB")
     for reason in packed.left_out:
         print(f"  left out: {reason}")
+
+
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "Open the page in a browser: it follows the runs below the folders until all are finished."
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="folders of runs or sweeps, at any depth")
+    parser.add_argument("-o", "--out", type=Path, default=Path("watch"), help="folder of the page (watch)")
+    parser.add_argument("--every", type=int, default=10, metavar="SECONDS", help="between two looks (10)")
+    parser.set_defaults(run=watch)
+
+
+def watch(options: argparse.Namespace) -> None:
+    from arb.report.page import live_page
+
+    if options.every < 1:
+        raise DataError("--every must be at least 1 second")
+    finished = live_page(options.runs, options.out, options.every)
+    print(f"{options.out / 'index.html'} is written anew every {options.every} s; Ctrl-C ends", flush=True)
+    while not finished:
+        time.sleep(options.every)
+        finished = live_page(options.runs, options.out, options.every)
+    live_page(options.runs, options.out, 0)
+    print("all runs are finished")

@@ -109,19 +109,29 @@ def missing_text(results: Results, most: int = 10) -> str:
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
-def page(sections: Sequence[Mapping[str, Any]], unreadable: Sequence[str], title: str) -> str:
-    """The HTML page."""
+def live_page(paths: Sequence[Path], out: Path, seconds: int, title: str = TITLE) -> bool:
+    """Write the page alone, for runs that go on: it loads itself anew; whether all runs are finished."""
+    runs = read_runs(paths)
+    results = group_runs(runs)
+    content = page([page_data(results, tables(results))], runs.unreadable, title, seconds)
+    write_files(out, {"index.html": content.encode()})
+    return bool(runs.all) and not runs.missing
+
+
+def page(sections: Sequence[Mapping[str, Any]], unreadable: Sequence[str], title: str, refresh: int = 0) -> str:
+    """The HTML page; one that loads itself anew after some seconds, where they are given."""
     folder = resources.files("arb.report").joinpath("page_files")
     scripts = [folder.joinpath(name).read_text(encoding="utf-8") for name in ("chart.js", "page.js")]
     parts = {
         "TITLE": html.escape(title),
+        "REFRESH": f'<meta http-equiv="refresh" content="{refresh}">' if refresh else "",
         "STYLE": folder.joinpath("page.css").read_text(encoding="utf-8"),
         "SCRIPT": "\n".join(scripts),
         "DATA": embedded({"sections": sections, "unreadable": unreadable}),
     }
     template = folder.joinpath("page.html").read_text(encoding="utf-8")
     # In one pass: what is put in is not searched again.
-    return re.sub("@(TITLE|STYLE|SCRIPT|DATA)@", lambda found: parts[found[1]], template)
+    return re.sub("@(TITLE|REFRESH|STYLE|SCRIPT|DATA)@", lambda found: parts[found[1]], template)
 
 
 def embedded(data: Any) -> str:
