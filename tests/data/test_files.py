@@ -58,7 +58,7 @@ def test_what_is_written_comes_back(tmp_path: Path, suffix: str, left_out: tuple
         "env": "arb/hopper-v2", "seed": 3, "source": str(path),
     }  # fmt: skip
     assert read_attributes(path)["env"] == "arb/hopper-v2"
-    with pytest.raises(DataError, match=r"written to a name ending in \.hdf5, \.h5, \.npz$"):
+    with pytest.raises(DataError, match=r"written to a name ending in \.hdf5, \.h5, \.npz, or to minari:NAME$"):
         write_dataset(path.with_suffix(".csv"), dataset)
 
 

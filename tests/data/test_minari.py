@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from arb.data import audit
+from arb.data import audit, write_dataset
 from arb.errors import DataError
 
-from .recordings import load
+from .recordings import load, sound
 
 minari = pytest.importorskip("minari")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Minari warns of missing author, licence and the like
@@ -61,3 +62,19 @@ def test_one_that_is_not_installed_is_one_line(recorded: list[list[float]]) -> N
     ) as caught:
         load("minari:mujoco/hopper/medium-v0")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["vector", "dict", "discrete"])
+def test_what_is_written_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    raw = sound()
+    if kind == "dict":
+        for name in ("observations", "next_observations"):
+            raw[name] = {"joints": raw[name][:, :2], "time": raw[name][:, 2:]}
+    if kind == "discrete":
+        raw["actions"] = np.arange(72) % 3
+    dataset = load(raw)
+    write_dataset(Path("minari:arb/mine/log-v0"), dataset)
+    assert load("minari:arb/mine/log-v0").fingerprint == dataset.fingerprint
+    with pytest.raises(DataError, match="minari:arb/mine/log-v0 cannot be written"):
+        write_dataset(Path("minari:arb/mine/log-v0"), dataset)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from arb.data.audit import Audit
 from arb.data.tasks import FAMILIES, PAPER, SUITE, TASKS, Task, find_task
@@ -89,7 +90,7 @@ def _convert(arguments: argparse.Namespace) -> None:
         checked = audit(place, arguments.env, arguments.columns)
     except DataError:  # the environment may be on another machine
         checked = audit(place, columns=arguments.columns)
-    _write(arguments.out, replace(data, provenance={**data.provenance, **env, "converted_from": place}), checked)
+    _write(arguments.out, data, {**env, "converted_from": place}, checked)
 
 
 def _repair(arguments: argparse.Namespace) -> None:
@@ -100,47 +101,42 @@ def _repair(arguments: argparse.Namespace) -> None:
 
     place = locate(arguments.file)
     reward = plug_in(arguments.reward) if arguments.reward else None
-    raw, attributes = read_columns(place, arguments.columns)
-    data = repair_dataset(raw, place, attributes, arguments.time_limit, reward)
-    notes = data.provenance["repaired"]
-    _write(
-        arguments.out,
-        replace(data, provenance={**data.provenance, "repairs": "; ".join(notes) or "none", "converted_from": place}),
-    )
+    data = repair_dataset(*read_columns(place, arguments.columns), place, arguments.time_limit, reward)
+    notes = "; ".join(data.provenance["repaired"])
+    _write(arguments.out, data, {"repairs": notes or "none", "converted_from": place})
 
 
 def _merge(arguments: argparse.Namespace) -> None:
     datasets = [_load(file, "") for file in arguments.file]
-    for name, data in zip(arguments.file[1:], datasets[1:], strict=True):
-        if (shapes := _shapes(data)) != _shapes(datasets[0]):
+    for name, data in zip(arguments.file, datasets, strict=True):
+        first, shapes = (
+            {k: (v.shape[1:], v.dtype.kind) for k, v in _columns(one).items()} for one in (datasets[0], data)
+        )
+        if shapes != first:
             raise DataError(
-                f"{name} has {shapes}, but {arguments.file[0]} has {_shapes(datasets[0])}: not the same task"
+                f"{name} and {arguments.file[0]} differ in names, shapes or types: `arb data info` shows them"
             )
-    merged = Dataset.concatenate(datasets)
-    _write(arguments.out, replace(merged, provenance={**merged.provenance, "merged_from": ", ".join(arguments.file)}))
+    _write(arguments.out, Dataset.concatenate(datasets), {"merged_from": ", ".join(arguments.file)})
 
 
-def _shapes(data: Dataset) -> str:
-    columns = {f"observations {key}".strip(): part for key, part in leaves(data.observations).items()}
-    columns |= {"actions": data.actions, **data.extras}
-    kinds = {"f": "float", "i": "integer", "u": "integer", "b": "bool"}
-    return ", ".join(f"{name} {list(c.shape[1:])} {kinds.get(c.dtype.kind, c.dtype)}" for name, c in columns.items())
+def _columns(data: Dataset) -> dict[str, Any]:
+    return {**leaves(data.observations), "actions": data.actions, **data.extras}
 
 
 def _export(arguments: argparse.Namespace) -> None:
     from arb.lab.folder import export_steps
 
-    _write(arguments.out, export_steps(arguments.run_folder))
+    _write(arguments.out, export_steps(arguments.run_folder), {})
 
 
-def _write(out: Path, data: Dataset, checked: Audit | None = None) -> None:
+def _write(out: Path, data: Dataset, more: dict[str, str], checked: Audit | None = None) -> None:
     """Write a dataset, and say what was repaired and what the audit of it, or of where it comes from, found."""
     from arb.data.audit import FAULT, audit
     from arb.data.formats import check_suffix, write_dataset
     from arb.progress import count
 
     check_suffix(out)
-    write_dataset(out, data, 9)
+    write_dataset(out, replace(data, provenance={**data.provenance, **more}), 9)
     for note in data.provenance.get("repaired", ()):
         print(f"repaired: {note}")
     for finding in (checked or audit(data)).findings:
@@ -204,14 +200,14 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     columns(sub)
     sub = command("convert", _convert, "Rewrite HDF5, npz, CSV, Parquet, robomimic or Minari data in D4RL's layout.")
     sub.add_argument("file", help="a file, a LeRobot folder, or minari:NAME")
-    sub.add_argument("out", type=Path, help="ends in .hdf5, .h5 or .npz")
+    sub.add_argument("out", type=Path, help="ends in .hdf5, .h5 or .npz, or is minari:NAME")
     columns(sub)
     sub.add_argument("--env", default="", metavar="ID", help="the Gymnasium id to record in the file")
     sub = command(
         "repair", _repair, "Like convert, and cut episodes off where values are not finite; lists each change."
     )
     sub.add_argument("file", help="a file, a LeRobot folder, or minari:NAME")
-    sub.add_argument("out", type=Path, help="ends in .hdf5, .h5 or .npz")
+    sub.add_argument("out", type=Path, help="ends in .hdf5, .h5 or .npz, or is minari:NAME")
     columns(sub)
     sub.add_argument("--time-limit", type=int, metavar="N", help="terminals after exactly N steps become time limits")
     sub.add_argument(
@@ -219,10 +215,14 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     )
     sub = command("merge", _merge, "Join datasets of one task to one file.")
     sub.add_argument("file", nargs="+", help="files, or other sources of data")
-    sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz")
+    sub.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz, or is minari:NAME"
+    )
     sub = command("export", _export, "Write the steps that a run collected in its environment as a dataset.")
     sub.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of a run")
-    sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz")
+    sub.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz, or is minari:NAME"
+    )
     sub = command("make", _make, "Make a dataset of the suite; nothing is downloaded.")
     sub.add_argument("name", help="e.g. suite:hopper-mixed ('arb data list' shows all)")
     sub.add_argument("--rows", type=int, help="number of rows; the last episode is completed")
@@ -231,7 +231,9 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     sub = command("collect", _collect, "Make a D4RL-style dataset for a Gymnasium environment.")
     sub.add_argument("env", help="Gymnasium id, e.g. arb/hopper-v2")
     sub.add_argument("quality", help="random, medium, medium-replay, expert, medium-expert, full-replay or mixed")
-    sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz")
+    sub.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz, or is minari:NAME"
+    )
     sub.add_argument("--steps", type=int, default=200_000, help="rows to record (200000)")
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--sac-steps", type=int, default=200_000, help="training steps of SAC (200000)")

@@ -46,18 +46,17 @@ def make_dataset(raw: Mapping[str, Any], source: str, attributes: Mapping[str, A
 
 def repair_dataset(
     raw: Mapping[str, Any],
+    attributes: Mapping[str, Any],
     source: str,
-    attributes: Mapping[str, Any] | None = None,
     time_limit: int | None = None,
     reward: Callable[[Any, Any, Any], Any] | None = None,
 ) -> Dataset:
     """The dataset of a log, with what can be repaired; each change is a line of `provenance["repaired"]`.
 
     Args:
-        raw: the columns of a file, as for `make_dataset`. Rows that are not finite are dropped, and the episode is cut
-            off before them.
-        source: where they come from.
+        raw: the columns of a file. Rows that are not finite are dropped, and the episode is cut off before them.
         attributes: what the file says about itself.
+        source: where they come from.
         time_limit: terminals of episodes of exactly this many steps become time limits.
         reward: gives the rewards anew, from observations, actions and next observations of all rows.
     """

@@ -580,22 +580,59 @@ def _read_minari(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return columns, {"env": spec.id if spec else "", "minari": name}
 
 
+def write_minari(name: str, dataset: Dataset) -> None:
+    """Install a dataset as Minari's `name`, which must be new; `arb.load_dataset("minari:NAME")` gives it back."""
+    with one_line(f"minari:{name} needs Minari: install arb with its extra 'minari'"):
+        import minari
+        from gymnasium.spaces import Box, Dict, Discrete
+        from minari.data_collector import EpisodeBuffer
+    dataset = dataset.usable()  # Minari has an observation after the last step of every episode
+    buffers = [
+        EpisodeBuffer(
+            id=number,
+            observations=unwrapped(
+                {
+                    k: np.concatenate([c, leaves(part.final_observations)[k]])
+                    for k, c in leaves(part.observations).items()
+                }
+            ),
+            **{name: getattr(part, name) for name in ("actions", "rewards")},
+            terminations=part.terminals,
+            truncations=part.timeouts,
+            infos={},
+        )
+        for number, part in enumerate(dataset.episodes())
+    ]
+    boxes: dict[str, Any] = {
+        k: Box(-np.inf, np.inf, c.shape[1:], c.dtype) for k, c in leaves(dataset.observations).items()
+    }
+    action = dataset.actions
+    discrete = action.dtype.kind in "iu" and action.ndim == 1
+    space = Discrete(int(action.max()) + 1) if discrete else Box(-np.inf, np.inf, action.shape[1:], action.dtype)
+    with one_line(f"minari:{name} cannot be written"):
+        seen = boxes[""] if "" in boxes else Dict(boxes)
+        minari.create_dataset_from_buffers(name, buffers, action_space=space, observation_space=seen)
+
+
 # ---- writing ---------------------------------------------------------------------------------------------------------
 WRITTEN = (".hdf5", ".h5", ".npz")
 
 
 def check_suffix(path: Path) -> None:
     """Refuse a name whose ending is none of those that are written."""
-    if path.suffix.lower() not in WRITTEN:
-        raise DataError(f"{path}: a dataset is written to a name ending in {', '.join(WRITTEN)}")
+    if not str(path).startswith("minari:") and path.suffix.lower() not in WRITTEN:
+        raise DataError(f"{path}: a dataset is written to a name ending in {', '.join(WRITTEN)}, or to minari:NAME")
 
 
 def write_dataset(path: Path, dataset: Dataset, compression: int = 4) -> None:
-    """Write a dataset in D4RL's layout, HDF5 or npz; the file appears only when it is complete.
+    """Write a dataset in D4RL's layout, HDF5 or npz, or to `minari:NAME`; a file appears only when it is complete.
 
     Its provenance becomes attributes (HDF5) or further arrays (npz), as far as it is numbers, texts and lists of them.
     """
     check_suffix(path)
+    if str(path).startswith("minari:"):
+        write_minari(str(path).removeprefix("minari:"), dataset)
+        return
     columns: dict[str, Any] = {}
     for name, column in dataset.to_dict().items():
         columns |= {f"{name}/{k}": v for k, v in column.items()} if isinstance(column, Mapping) else {name: column}
