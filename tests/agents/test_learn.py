@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from arb.agents import (
+    FQL,
     IQL,
     PEX,
     SAC,
@@ -17,6 +18,7 @@ from arb.agents import (
     CalQLConfig,
     FamO2O,
     FamO2OConfig,
+    FQLConfig,
     IQLConfig,
     NotFiniteError,
     PEXConfig,
@@ -37,6 +39,7 @@ AGENTS = {
     "FamO2O": (FamO2O, FamO2OConfig(hidden_dims=(6,))),
     "CalQL": (CalQL, CalQLConfig(actor_hidden_dims=(6,), critic_hidden_dims=(6,), cql_n_actions=2)),
     "SAC": (SAC, SACConfig(hidden_dims=(6,), layer_norm=True)),
+    "FQL": (FQL, FQLConfig(hidden_dims=(6,))),
 }
 
 

@@ -79,7 +79,20 @@ SAC = {
     "backup_entropy": both(True),
     "actor_period": both(1),
 }
+FQL = {
+    "hidden_dims": both((512, 512, 512, 512)),
+    "discount": both(0.99),
+    "tau": both(0.005),
+    "actor_lr": both(3e-4),
+    "critic_lr": both(3e-4),
+    "alpha": (1.0, 10.0),
+    "normalize_q": (True, False),
+    "flow_steps": both(10),
+    "target_q": both("mean"),
+    "layer_norm": both(True),
+}
 TABLES = {"iql": (IQL, 0.2), "calql": (CALQL, 5.0), "pex": (PEX, 0.5), "famo2o": (FAMO2O, 0.5), "sac": (SAC, 5.0)}
+TABLES["fql"] = (FQL, 0.5)
 """Settings on locomotion and on AntMaze, and λ of ARB."""
 
 

@@ -21,7 +21,14 @@ from tests.lab import tiny
 from tests.lab.test_resume import outcome
 
 KILLS = int(os.environ.get("ARB_KILLS", "100"))
-PAIRS = [("iql", "arb"), ("iql", "berb"), ("pex", "naive"), ("calql", "parallel"), ("famo2o", "arb_auto")]
+PAIRS = [
+    ("iql", "arb"),
+    ("iql", "berb"),
+    ("pex", "naive"),
+    ("calql", "parallel"),
+    ("famo2o", "arb_auto"),
+    ("fql", "arb_auto"),
+]
 MOST = 10
 """Kills of one run; then it may end."""
 

@@ -15,7 +15,20 @@ import numpy as np
 import pytest
 
 from arb import DataError
-from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, SACConfig
+from arb.agents import (
+    FQL,
+    IQL,
+    PEX,
+    SAC,
+    CalQL,
+    CalQLConfig,
+    FamO2O,
+    FamO2OConfig,
+    FQLConfig,
+    IQLConfig,
+    PEXConfig,
+    SACConfig,
+)
 from arb.envs.rollout import ActionMap, flat_vector
 from arb.lab.folder import RunFolder
 from arb.lab.setup import Normalization
@@ -37,6 +50,7 @@ AGENTS = {
     "pex": (PEX, PEXConfig(hidden_dims=SMALL, epsilon=0.5)),
     "famo2o": (FamO2O, FamO2OConfig(hidden_dims=SMALL)),
     "sac": (SAC, SACConfig(hidden_dims=SMALL)),
+    "fql": (FQL, FQLConfig(hidden_dims=SMALL)),
 }
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from arb.policies.actors import Balance, Categorical, Gaussian, PEXPolicy, PolicyFamily, TanhGaussian
+from arb.policies.actors import Balance, Categorical, Gaussian, OneStep, PEXPolicy, PolicyFamily, TanhGaussian
 from arb.policies.networks import MLP, Ensemble
 from arb.policies.networks import constant as constant
 from arb.replay.scores import Likelihood
@@ -32,7 +32,7 @@ def _register(cls: Any) -> None:
     jax.tree_util.register_dataclass(cls, data_fields=names[False], meta_fields=names[True])
 
 
-for _kind in (MLP, Ensemble, Gaussian, TanhGaussian, Categorical, PEXPolicy, Balance, PolicyFamily):
+for _kind in (MLP, Ensemble, Gaussian, TanhGaussian, Categorical, OneStep, PEXPolicy, Balance, PolicyFamily):
     _register(_kind)
 
 
@@ -109,6 +109,6 @@ class Agent(ABC):
         return action
 
     def mode(self, obs: Array, key: Array | None = None) -> Array:
-        """The action for evaluation; only a policy that is stochastic in evaluation (PEX) uses the key."""
+        """The action for evaluation; only a policy that is stochastic in evaluation (PEX, FQL) uses the key."""
         action: Array = self.actor.mode(obs, None if key is None else KeySequence(key))
         return action

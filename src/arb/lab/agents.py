@@ -95,6 +95,10 @@ AGENTS: Mapping[str, AgentRow] = {
     ),
     # Not in the paper: layer normalisation as RLPD has it, and Cal-QL's λ, whose policy is of the same kind.
     "sac": AgentRow("SAC", "SAC", {name: Tuned({"layer_norm": True}, 5.0) for name in ("locomotion", "antmaze")}),
+    # Not in the paper, and FQL's authors have no locomotion: with Q in units of its size one alpha serves all tasks.
+    "fql": AgentRow(
+        "FQL", "FQL", {"locomotion": Tuned({"alpha": 1.0, "normalize_q": True}), "antmaze": Tuned({"alpha": 10.0})}
+    ),
 }
 DEFAULT_AGENT = "iql"
 """The agent of a run that names none."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from arb.policies.networks import MLP, Array, Ensemble, constant, log_softmax, namespace, softplus
-from arb.replay.scores import EDGE, Likelihood, is_standard
+from arb.replay.scores import EDGE, WIDTH, Likelihood, is_standard
 
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 
@@ -163,6 +163,42 @@ class Categorical:
         """The log-probability: a mass needs no reading."""
         is_standard(likelihood)
         return self.log_prob(obs, action)
+
+
+@dataclass(frozen=True, eq=False)
+class OneStep:
+    """A network that makes an action from an observation and as many normal numbers as the action has (FQL).
+
+    It has no likelihood. `score` is `arb.sample_score` with `draws` noises, the same for all observations.
+    """
+
+    net: MLP
+    draws: int = constant(default=8)
+
+    def sample(self, obs: Array, noise: Array) -> Array:
+        """The action of this noise, differentiable and not clipped."""
+        return self.net(obs, noise)
+
+    def act(self, obs: Array, rng: Rng) -> Array:
+        noise = rng.standard_normal((*obs.shape[:-1], self.net.biases[-1].shape[0]), dtype=obs.dtype)
+        return clip_action(self.sample(obs, noise))
+
+    def mode(self, obs: Array, rng: Rng | None = None) -> Array:
+        """A sample, as FQL is evaluated; without `rng` the action of zero noise."""
+        if rng is not None:
+            return self.act(obs, rng)
+        zeros = np.zeros((*obs.shape[:-1], self.net.biases[-1].shape[0]), np.float32)
+        return clip_action(self.sample(obs, zeros))
+
+    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
+        """How close the nearest samples are: a policy without a likelihood has one reading."""
+        is_standard(likelihood)
+        noises = np.random.default_rng(0).standard_normal((self.draws, action.shape[-1]), dtype=np.float32)
+        samples = [clip_action(self.sample(obs, np.broadcast_to(noise, action.shape))) for noise in noises]
+        xp = namespace(samples[0])
+        near = xp.stack([-0.5 / WIDTH**2 * ((action - near) ** 2).mean(axis=-1) for near in samples])
+        most = near.max(axis=0)
+        return most + xp.log(xp.exp(near - most).mean(axis=0))
 
 
 # PEX: an old and a new policy ----------------------------------------------------------------------------------------

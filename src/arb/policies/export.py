@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from arb.errors import DataError, check_choice
 from arb.files import write_npz
-from arb.policies.actors import Balance, Categorical, Gaussian, PEXPolicy, PolicyFamily, TanhGaussian
+from arb.policies.actors import Balance, Categorical, Gaussian, OneStep, PEXPolicy, PolicyFamily, TanhGaussian
 from arb.policies.networks import MLP, Ensemble
 
 Which = Literal["last", "best", "pretrained"]
@@ -30,7 +30,7 @@ LARGEST = 2**30
 _DAMAGED = "is damaged or not a policy: copy it again, or remove DONE from its run's folder and rerun `arb run`"
 
 Arrays = NDArray[Any]
-Actor = Gaussian | TanhGaussian | Categorical | PEXPolicy | PolicyFamily
+Actor = Gaussian | TanhGaussian | Categorical | OneStep | PEXPolicy | PolicyFamily
 _KINDS: Mapping[str, type] = {kind.__name__: kind for kind in (MLP, Ensemble, Balance, *get_args(Actor))}
 """By the names in files."""
 _SCALES = ("mean", "std", "low", "high", "middle", "half", "start")
@@ -60,7 +60,7 @@ class Policy:
     """Used by a call without a generator."""
 
     def __call__(self, obs: Any, rng: np.random.Generator | None = None) -> Arrays:
-        """The action for evaluation: the mean, or the most likely one; PEX alone is random here."""
+        """The action for evaluation: the mean, or the most likely one; PEX and FQL are random here."""
         return self._action(self.actor.mode, obs, rng)
 
     def sample(self, obs: Any, rng: np.random.Generator | None = None) -> Arrays:
@@ -216,9 +216,10 @@ def _described(part: Any, path: str, arrays: dict[str, Arrays]) -> Any:
 
 
 def _obs_size(actor: Actor) -> int:
-    """The inputs of the network that reads the observation alone."""
+    """The inputs of the network that reads the observation, without those for noise."""
     own = actor.old if isinstance(actor, PEXPolicy) else actor.balance if isinstance(actor, PolicyFamily) else actor
-    return int(own.net.weights[0].shape[0])
+    noise = own.net.biases[-1].shape[0] if isinstance(own, OneStep) else 0
+    return int(own.net.weights[0].shape[0] - noise)
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
