@@ -55,13 +55,10 @@ def looks(results: Results) -> dict[str, tuple[str, str]]:
         # The colour of a plug-in depends on its name alone.
         colour = COLOURS.get(strategy, OTHER_COLOURS[sum(strategy.encode()) % len(OTHER_COLOURS)])
         for i, name in enumerate(names):
-            found[name] = _lightened(colour, 0.55 * i / max(1, len(names) - 1)), _DASHES[i % len(_DASHES)]
+            share, parts = 0.55 * i / max(1, len(names) - 1), (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+            lighter = "#" + "".join(f"{round(part + (255 - part) * share):02x}" for part in parts)
+            found[name] = lighter, _DASHES[i % len(_DASHES)]
     return found
-
-
-def _lightened(colour: str, share: float) -> str:
-    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(part + (255 - part) * share):02x}" for part in parts)
 
 
 def _styles(results: Results) -> dict[str, dict[str, Any]]:

@@ -219,15 +219,14 @@ def to_line(record: Record, name: str) -> str:
         "arb": FORMAT, "run": name, "status": record.status, "reason": record.reason, "config": record.config,
         "env": record.env, "reference": record.reference, "data": record.data, "versions": record.versions,
         "machine": record.machine,
-        "evaluations": {phase: _packed_curve(curve) for phase, curve in record.curves.items()},
+        "evaluations": {
+            phase: {"step": [int(step) for step in curve.steps], "return": _rounded(curve.returns, 6),
+                    **({"success": _rounded(curve.successes, 3)} if curve.successes is not None else {})}
+            for phase, curve in record.curves.items()
+        },
         "metrics": {phase: found for phase, columns in record.metrics.items() if (found := _packed_metrics(columns))},
     }  # fmt: skip
     return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def _packed_curve(curve: Curve) -> dict[str, Any]:
-    found: dict[str, Any] = {"step": [int(step) for step in curve.steps], "return": _rounded(curve.returns, 6)}
-    return found if curve.successes is None else found | {"success": _rounded(curve.successes, 3)}
 
 
 def _packed_metrics(columns: Mapping[str, Floats]) -> dict[str, Any]:
@@ -427,7 +426,11 @@ def pack(paths: Sequence[Path], out: Path) -> Packed:
         key = json.dumps([run.config, run.data.get("sha256")], sort_keys=True)
         if run.status not in ("done", "failed") or not run.config:  # without the failed, results would look too good
             left_out.append(f"{run.place}: {run.status}, {run.reason}")
-        elif not _scores_follow(run):
+        elif not all(  # an archive keeps the returns alone
+            np.allclose(scores, normalised(returns, run.reference), rtol=1e-6, atol=1e-6)
+            for curve in run.curves.values()
+            for scores, returns in zip(curve.scores, curve.returns, strict=True)
+        ):
             reason = "the scores in eval.csv do not follow from its returns and the reference in config.json"
             left_out.append(f"{run.place}: {reason}")
         elif key not in lines:
@@ -440,15 +443,6 @@ def pack(paths: Sequence[Path], out: Path) -> Packed:
     with atomic_write(out) as unfinished:
         unfinished.write_bytes(data)
     return Packed(len(lines), kept, tuple(left_out), len(data))
-
-
-def _scores_follow(run: Record) -> bool:
-    """Whether scores are the normalised returns; an archive keeps the returns alone."""
-    return all(
-        np.allclose(scores, normalised(returns, run.reference), rtol=1e-6, atol=1e-6)
-        for curve in run.curves.values()
-        for scores, returns in zip(curve.scores, curve.returns, strict=True)
-    )
 
 
 def _name(run: Record, paths: Sequence[Path]) -> str:
@@ -519,16 +513,6 @@ def _pretrained(run: Record) -> float | None:
     return float(run.curves["pretrain"].means[-1]) if "pretrain" in run.curves else None
 
 
-def _drop(run: Record) -> float | None:
-    before = _pretrained(run)
-    return None if before is None else before - float(_online(run)[0])
-
-
-def _success(run: Record) -> float | None:
-    success = run.curves["online"].successes
-    return None if success is None else 100.0 * float(success[-1].mean())
-
-
 MEASURES: Mapping[str, Measure] = {
     "area": Measure(lambda run: area(run.curves["online"].steps, run.curves["online"].means),
                     "Area under the online curve", "the area under the online learning curve divided by its width, "
@@ -536,9 +520,11 @@ MEASURES: Mapping[str, Measure] = {
     "last": Measure(lambda run: float(_online(run)[-1]), "Last evaluation", "the last online evaluation"),
     "best": Measure(lambda run: float(_online(run).max()), "Best evaluation", "the best online evaluation of each "
                     "seed, chosen afterwards and therefore too optimistic"),
-    "drop": Measure(_drop, "Drop at the offline-to-online switch", "the pre-trained score minus the first one after "
+    "drop": Measure(lambda run: None if (before := _pretrained(run)) is None else before - float(_online(run)[0]),
+                    "Drop at the offline-to-online switch", "the pre-trained score minus the first one after "
                     "online updates; positive if the switch cost something"),
-    "success": Measure(_success, "Success rate", "the successful episodes of the last online evaluation, in %"),
+    "success": Measure(lambda run: 100.0 * float(all_[-1].mean()) if (all_ := run.curves["online"].successes) else None,
+                       "Success rate", "the successful episodes of the last online evaluation, in %"),
     "pretrained": Measure(_pretrained, "Pre-trained", "the last evaluation before fine-tuning"),
 }  # fmt: skip
 PRIMARY = "area"
@@ -668,7 +654,8 @@ def group_runs(runs: Runs) -> Results:
     groups.sort(
         key=lambda group: (
             _rank(group.strategy, STRATEGIES), _rank(group.agent, AGENTS), group.agent, group.task, group.strategy,
-            [_sortable(group.runs[0].config.get(key)) for key in keys[group.agent, group.strategy]],
+            [(0, float(value), "") if isinstance(value, int | float) else (1, 0.0, format_value(value))
+             for key in keys[group.agent, group.strategy] for value in [group.runs[0].config.get(key)]],
         )
     )  # fmt: skip
     order = list(dict.fromkeys(group.variant for group in groups))
@@ -720,10 +707,6 @@ def format_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(format_value, value)) + "]"
     return str(value)
-
-
-def _sortable(value: Any) -> tuple[int, float, str]:
-    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, format_value(value))
 
 
 def _rank(name: str, order: Iterable[str]) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
 
-from arb.report.records import MEASURES, PRIMARY, Floats, Record, Results, RunGroup
+from arb.report.records import MEASURES, PRIMARY, Floats, Record, Results
 
 ByTask = Sequence[Floats]
 """One array per task, one number per seed."""
@@ -162,7 +162,11 @@ def comparisons(results: Results, baseline: str) -> list[Comparison]:
         for variant in results.variants(agent):
             same = [group for group in finished if (group.agent, group.variant) == (agent, variant)]
             if same and same[0].strategy != baseline:
-                pairs = {group.task: some for group in same if (some := _pairs(group, base))}
+                pairs = {}
+                for group in same:
+                    starts = ((run, shared_start(run)) for run in sorted(group.runs, key=lambda run: run.seed))
+                    pairs[group.task] = tuple((run, base[start]) for run, start in starts if start in base)
+                pairs = {task: some for task, some in pairs.items() if some}
                 if pairs:
                     found.append(Comparison(agent, variant, same[0].strategy, baseline, pairs))
     return found
@@ -179,11 +183,6 @@ def shared_start(run: Record) -> str:
     """What the runs of a pair share: everything but the replay strategy and its settings."""
     shared = {key: value for key, value in run.config.items() if not key.startswith("replay.")}
     return json.dumps([shared, run.data_hash], sort_keys=True)
-
-
-def _pairs(group: RunGroup, base: Mapping[str, Record]) -> tuple[tuple[Record, Record], ...]:
-    starts = ((run, shared_start(run)) for run in sorted(group.runs, key=lambda run: run.seed))
-    return tuple((run, base[start]) for run, start in starts if start in base)
 
 
 # ---- for the comparison with the paper, after Agarwal et al. (2021) --------------------------------------------------
