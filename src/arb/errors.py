@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
+ROUNDING = 1e-6
+"""By how much of their range actions may leave their bounds."""
+
+
 class Interrupted(Exception):  # noqa: N818 - not an error
     """Work was asked to stop, has saved what it did, and will continue from there."""
 
@@ -34,7 +38,8 @@ def check_finite(name: str, column: Array, first_row: int = 0) -> None:
 
 def check_bounds(name: str, action: Array, low: Array, high: Array) -> None:
     """Raise a `DataError` that names the first row whose action leaves its bounds."""
-    outside = (action < low) | (action > high)
+    slack = np.where(np.isfinite(high - low), ROUNDING * (high - low), 0.0)
+    outside = (action < low - slack) | (action > high + slack)
     if not np.count_nonzero(outside):
         return
     row = int(np.flatnonzero(outside.reshape(len(action), -1).any(1))[0])

@@ -165,8 +165,8 @@ def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
             with np.load(opened, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             saved = json.loads(arrays.pop(_HEADER).tobytes())
-        except Exception as error:  # a broken archive can make its parsers raise anything
-            raise DataError(f"{path} is damaged, or was not saved by this library: {error}") from None
+        except Exception:  # a broken archive can make its parsers raise anything
+            raise DataError(f"{path} is damaged, or was not saved by this library") from None
     if not isinstance(saved, dict) or "checksum" not in saved:
         raise DataError(f"{path} has no checksum: it is damaged, or was saved by another version")
     header: dict[str, Any] = saved.get("header", {})

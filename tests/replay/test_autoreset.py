@@ -96,15 +96,40 @@ def test_every_row_of_a_script_in_cleanrls_style_is_a_step(mode):
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_without_knowing_the_mode_a_reset_taken_for_a_step_is_refused(mode):
+@pytest.mark.parametrize("known", [True, False])
+def test_resets_taken_for_steps_are_refused_at_the_third(mode, known):
+    if mode == "next_step" and known:
+        pytest.skip("then they are dropped")
     envs = vector(mode)
-    buffer = ReplayBuffer(100, Uniform(), seed=0)
+    buffer = ReplayBuffer(100, Uniform(), seed=0, autoreset=envs if known else None)
     taken = [step[:-1] for step in steps(envs, mode)]
-    for step in taken[:LENGTH]:
+    ends = [i for i, step in enumerate(taken) if (step[4] | step[5]).any()]  # both environments end at once
+    for step in taken[: ends[1] + 1]:
         buffer.add_batch(*step)
-    with pytest.raises(DataError, match=r"environment 0 begins a step where its last episode ended.*autoreset=envs"):
-        buffer.add_batch(*taken[LENGTH])
-    assert len(buffer) == 2 * LENGTH  # nothing that is no step got in
+    remedy = "pass infos=infos" if known else "pass autoreset=envs"
+    for _ in range(2):  # and remains so
+        with pytest.raises(DataError, match=f"environment 0 begins a step where its last episode ended.*: {remedy}"):
+            buffer.add_batch(*taken[ends[1] + 1])
+    assert len(buffer) == 2 * (ends[1] + 1)
+
+
+def test_a_world_whose_episodes_may_begin_where_the_last_one_ended_is_not_refused():
+    def walk(add):
+        rng, at = np.random.default_rng(0), np.zeros(2, int)
+        for t in range(2000):
+            to = (at + rng.integers(-1, 2, 2)) % 3
+            over = t % 5 == 4
+            add(at, to, over)
+            at = rng.integers(3, size=2) if over and t > 5 else np.array([2, 1]) if over else to
+
+    buffer = ReplayBuffer(2000, Uniform())
+    for env in (0, 3):
+        walk(lambda at, to, over, env=env: buffer.add(at, 0, 0.0, to, False, over, env=env))
+    walk(lambda at, to, over: buffer.add_batch(at[None], [0], [0.0], to[None], [False], [over], envs=[7]))
+    always = ReplayBuffer(100, Uniform())
+    for t in range(50):  # one environment is never refused, even if all its episodes begin there
+        always.add([t], 0, 0.0, [t + 1], True)
+    assert len(always) == 50
 
 
 def test_next_step_autoreset_needs_to_hear_of_time_limits():

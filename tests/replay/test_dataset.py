@@ -70,7 +70,9 @@ BAD = {
         r"True or False, got 0.5 in row 2",
     ),
     "rewards in columns": (lambda d: d | {"rewards": np.zeros((6, 2))}, r"one value per row, got shape \(6, 2\)"),
-    "rewards as text": (lambda d: d | {"rewards": list("abcdef")}, "must be numbers"),
+    "rewards as text": (lambda d: d | {"rewards": list("abcdef")}, "must hold numbers"),
+    "actions as text": (lambda d: d | {"actions": list("abcdef")}, "must hold numbers, got dtype <U1"),
+    "complex actions": (lambda d: d | {"actions": 1j * d["actions"]}, "must hold numbers, got dtype complex"),
     "scalar actions": (lambda d: d | {"actions": 3.0}, r"dataset\['actions'\] must be an array with one row per step"),
     "ragged observations": (lambda d: d | {"observations": np.array([[1], [1, 2]], object)}, "one row per step"),
     "no rows": (lambda d: {k: v[:0] for k, v in d.items()}, "has no rows: there is nothing to load"),
@@ -94,7 +96,7 @@ def test_a_bad_dataset_is_refused_in_one_line(case):
 
 
 def test_a_dataset_larger_than_the_capacity_is_refused():
-    with pytest.raises(DataError, match="6 rows but the buffer a capacity of 5: make the buffer larger"):
+    with pytest.raises(DataError, match=r"6 rows but the buffer a capacity of 5 and 0 rows.*make the buffer larger"):
         buffer(5).load_dataset(good())
 
 

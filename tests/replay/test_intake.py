@@ -315,3 +315,16 @@ def test_a_plain_step_that_overwrites_offline_rows_says_so():
     with pytest.warns(UserWarning, match="overwrite offline rows from now on: a capacity above 3"):
         buffer.add(here, here, 0.0, here, terminated=False)
     buffer.add(here, here, 0.0, here, terminated=False)  # said once
+
+
+def test_bounds_leave_room_for_rounding():
+    bounded = ReplayBuffer(5, Uniform(), action_bounds=(-1.0, 3.0))
+    bounded.add([0.0], [3.000003], 0.0, [1.0], False)
+    bounded.add([1.0], [-1.000003], 0.0, [1.0], True)
+    for action in (3.00001, -1.00001):
+        with pytest.raises(DataError, match="leaves the bounds"):
+            bounded.add([0.0], [action], 0.0, [1.0], False)
+    unbounded = ReplayBuffer(5, Uniform(), action_bounds=(-np.inf, 1.0))
+    unbounded.add([0.0], [-1e9], 0.0, [1.0], False)
+    with pytest.raises(DataError, match="leaves the bounds"):
+        unbounded.add([0.0], [1.1], 0.0, [1.0], False)

@@ -59,7 +59,8 @@ class Interleavings(RuleBasedStateMachine):
                 steps.append((Step(here, there, (rewards + t) % 7, last and bool(ends >> i & 1), False, name), last))
                 here = there
             self.model.closed.add(name)
-        if len(steps) > self.buffer.capacity:
+        gone = self.buffer.index.num_added + len(steps) - self.buffer.capacity
+        if len(steps) > self.buffer.capacity or (self.buffer.index.spans(online=False)[0] < gone).any():
             return
         kept = [step for step, _ in steps]
         self.buffer.load_dataset({

@@ -128,12 +128,62 @@ def test_a_jump_without_a_flag_starts_a_trajectory_and_is_said_once():
     assert buffer.stats()["trajectories"] == 3
 
 
-def test_jumps_can_be_allowed():
+def test_jumps_can_be_allowed_and_keep_every_next_observation(tmp_path):
     buffer = uniform(discontinuity=None)
     for x in (0.0, 5.0, 9.0):
         buffer.add([x], [0.0], 1.0, [x + 1.0], terminated=False)
-    assert everything(buffer).next_obs.ravel().tolist() == [5.0, 9.0, 10.0]
+    assert everything(buffer).next_obs.ravel().tolist() == [1.0, 6.0, 10.0]
+    assert buffer.gather([0], n_step=2).next_obs.ravel().tolist() == [6.0]
     assert buffer.stats()["trajectories"] == 1
+    past = {"observations": [[0.0], [1.0], [7.0]], "actions": np.zeros((3, 1)), "rewards": np.zeros(3)}
+    buffer.load_dataset(past | {"terminals": [0, 0, 1], "timeouts": [0, 1, 0]})
+    assert everything(buffer).next_obs.ravel().tolist() == [1.0, 6.0, 10.0, 1.0, 7.0]
+    buffer.save(tmp_path / "buffer.npz")
+    again = uniform(discontinuity=None)
+    again.load(tmp_path / "buffer.npz")
+    np.testing.assert_array_equal(everything(again).next_obs, everything(buffer).next_obs)
+
+
+def test_a_second_dataset_does_not_overwrite_the_first():
+    past = {"observations": np.zeros((4, 1)), "actions": np.zeros((4, 1)), "rewards": np.arange(4.0)}
+    past["terminals"] = np.arange(4) == 3
+    buffer = ReplayBuffer(7, Uniform(), autoreset="disabled")
+    buffer.load_dataset(past)
+    with pytest.raises(DataError, match="4 rows but the buffer a capacity of 7 and 4 rows, so past data would be"):
+        buffer.load_dataset(past)
+    assert len(buffer) == 4
+    with pytest.warns(UserWarning, match="overwrite offline rows"):
+        buffer.load_dataset(past, online=True)
+    for _ in range(3):  # the rest of the first
+        buffer.add([0.0], [0.0], 0.0, [0.0], True)
+    buffer.load_dataset(past)
+    assert buffer.stats()["online_rows"] == pytest.approx(3 / 7)
+
+
+def test_mistakes_at_the_front_door_are_said_in_one_line():
+    for gamma in (1.5, -0.1, np.nan):
+        with pytest.raises(DataError, match="gamma must lie between 0 and 1"):
+            ReplayBuffer(5, gamma=gamma)
+    for seed in ("x", -1, 0.5):
+        with pytest.raises(DataError, match="seed must be a whole number"):
+            ReplayBuffer(5, seed=seed)
+    buffer = uniform()
+    buffer.add([0.0], [0.0], 1.0, [0.0], True)
+    assert buffer.gather(0).reward == 1.0
+    with pytest.raises(DataError, match=r"rng must be np.random.default_rng\(seed\), got RandomState"):
+        buffer.sample(1, rng=np.random.RandomState(0))
+    weighed = ReplayBuffer(5)
+    weighed.add([0.0], [0.0], 1.0, [0.0], True)
+    with pytest.raises(DataError, match="rows_per_call must be at least 1, got 0"):
+        weighed.refresh(lambda obs, action: np.zeros(len(obs)), rows_per_call=0)
+
+    def linear(obs, action):
+        raise TypeError("linear(): argument 'input' (position 1) must be Tensor, not numpy.ndarray")
+
+    with pytest.raises(DataError, match=r"begin it with obs = torch\.as_tensor"):
+        weighed.refresh(linear)
+    with pytest.raises(TypeError, match="ufunc"):
+        weighed.refresh(lambda obs, action: obs + "x")
 
 
 def test_images_stay_bytes_and_dicts_stay_dicts():

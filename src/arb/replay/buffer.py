@@ -4,6 +4,7 @@ Online, an episode ends in one of two ways: by a flag, or by a discontinuity, a 
 one of its environment led. A step that Gymnasium's next-step autoreset made is a reset and no step at all.
 """
 
+import copy
 import hashlib
 import os
 import warnings
@@ -37,12 +38,14 @@ from arb.replay.index import ReplayIndex, whole_number
 from arb.replay.samplers import Sampler
 from arb.replay.scores import CHUNK, Score, Unit, within
 from arb.replay.sequences import ChunkBatch, SequenceBatch, chunk_actions, gather_chunks, gather_sequences, reshaped
-from arb.replay.storage import Batch, Storage, named
+from arb.replay.storage import Batch, Storage
 
 FORMAT = 3
 """Of saved buffers."""
 MODES = ("next_step", "same_step", "disabled")
 """How a vector environment resets the environments whose episode ended, in Gymnasium's terms."""
+SUSPICIOUS = 3
+"""So many episodes that begin where the last one ended, and none that does not, are taken for unreported resets."""
 
 Shape = int | tuple[int, ...]
 Rng = np.random.Generator | None
@@ -105,11 +108,12 @@ class ReplayBuffer:
         action_bounds: (low, high); an action outside is refused. None does not look.
         failure_reward: for sparse rewards, see `arb.replay.dataset.return_to_go`.
         discontinuity: a step that starts further than this from where the last one led begins a new trajectory. None
-            trusts the flags alone, as one must if observations are normalised by statistics that change.
+            trusts the flags alone, as one must if observations are normalised by statistics that change; next
+            observations are then stored as they were given, which takes twice the memory.
         autoreset: how the vector environment that steps come from resets: the environment itself (Gymnasium's say so
             in their metadata), or "next_step", "same_step" or "disabled". With "next_step", the steps that are resets
-            are dropped. If not given, `add_batch` refuses a step that looks like one: it begins where its
-            environment's last episode ended.
+            are dropped. If not given, `add_batch` refuses steps that look like resets: the first three episodes all
+            begin where the last one of their environment ended.
     """
 
     def __init__(
@@ -127,18 +131,25 @@ class ReplayBuffer:
     ):
         self.index = ReplayIndex(capacity, sampler, seed)
         self.sampler, self.rng = self.index.sampler, self.index.rng
-        self.storage = Storage(self.index.capacity)
+        self.storage = Storage(self.index.capacity, next_obs=discontinuity is None)
+        if not 0.0 <= gamma <= 1.0:
+            raise DataError(f"gamma must lie between 0 and 1, got {gamma}")
         self.gamma, self.boundaries, self.failure_reward = gamma, boundaries, failure_reward
         self.bounds = None if action_bounds is None else tuple(single_precision(np.asarray(b)) for b in action_bounds)
         self.discontinuity, self.autoreset = discontinuity, autoreset_mode(autoreset)
         self._ended: dict[int, Leaves | None] = {}
         """Where each environment ended its last episode, until it takes a step; None if that step did not move."""
+        self._alike = 0  # episodes that began where the last one ended, or SUSPICIOUS as soon as one did not
         self._loaded = ""  # names the datasets that were loaded
         self._offline = 0  # offline rows that were loaded
         self._warned: set[str] = set()
 
     def __len__(self) -> int:
         return self.index.size
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self.index.lock:  # for pickle and copy, while other threads add
+            return copy.deepcopy(self.__dict__)
 
     def __repr__(self) -> str:
         return f"ReplayBuffer({self.index.summary})"
@@ -161,28 +172,33 @@ class ReplayBuffer:
         last, lengths = data.ends[lengths > 0], lengths[lengths > 0]
         obs, rows = leaves(data.observations), int(lengths.sum())
         final = leaves(data.final_observations) if known else {key: column[last] for key, column in obs.items()}
-        if rows > self.capacity:
-            problem = f"the dataset has {rows} rows but the buffer a capacity of {self.capacity}"
-            raise DataError(f"{problem}: make the buffer larger (offline rows plus online steps), or load less")
         if self.bounds is not None:
             check_bounds("dataset['actions']", data.actions, *self.bounds)
         stop = data.terminals.copy()
         stop[data.ends] = True
         returns = return_to_go(data.rewards, stop, self.gamma, failure_reward=self.failure_reward)
         with self.index.lock:
+            gone = self.index.num_added + rows - self.capacity  # rows before this one are overwritten
+            if rows > self.capacity or (not online and (self.index.spans(online=False)[0] < gone).any()):
+                held = f"the buffer a capacity of {self.capacity} and {len(self)} rows"
+                problem = f"the dataset has {rows} rows but {held}, so past data would be overwritten"
+                raise DataError(f"{problem}: make the buffer larger (offline rows plus online steps), or load less")
             obs, action, final = self.storage.fit(obs, data.actions, final)
             columns = {"action": action, "reward": data.rewards, "terminated": data.terminals, "return_to_go": returns}
+            columns |= self.storage.named(obs, leaves(data.next_observations) if self.discontinuity is None else {})
             if rows:
                 place = self.index.num_added
                 _, ids = self.index.extend(lengths, online=online)
                 for start in range(0, len(data), _CHUNK):  # a part at a time, to spare memory
                     kept = start + np.flatnonzero(~unusable[start : start + _CHUNK])
-                    part = {name: column[kept] for name, column in (named(obs) | columns).items()}
+                    part = {name: column[kept] for name, column in columns.items()}
                     self.storage.write(place % self.capacity, len(kept), part)
                     place += len(kept)
                 self.storage.write_final(ids, final)
             self._offline += 0 if online else rows
             self._loaded = hashlib.sha256((self._loaded + data.fingerprint).encode()).hexdigest()
+            if online:
+                self._warn_if_overwriting()
         return Loaded(rows, len(lengths), int(unusable.sum()))
 
     def add(
@@ -263,7 +279,9 @@ class ReplayBuffer:
                     self._ended.pop(env, None)
             rows, ids = self.index.append(steps.envs)
             columns = {"action": action, "reward": steps.reward, "terminated": steps.terminated}
-            self.storage.write(int(rows[0]), n, {**named(obs), **columns, "return_to_go": _UNKNOWN})
+            self.storage.write(
+                int(rows[0]), n, {**self.storage.named(obs, next_obs), **columns, "return_to_go": _UNKNOWN}
+            )
             self.storage.write_final(ids, next_obs)
             for i in (steps.terminated | steps.truncated).nonzero()[0].tolist():
                 if self.autoreset != "disabled":
@@ -271,29 +289,32 @@ class ReplayBuffer:
                     moved = differs({key: c[i : i + 1] for key, c in obs.items()}, final, self.discontinuity or 0.0)[0]
                     self._ended[steps.envs[i]] = {key: c.copy() for key, c in final.items()} if moved else None
                 self._end_episode(steps.envs[i])
-            if self._offline and self.index.num_added > self.capacity:
-                self._warn_once(
-                    "offline",
-                    "the buffer is full, so online steps overwrite offline rows from now on: a capacity above "
-                    f"{self.capacity} (offline rows plus online steps) keeps them",
-                )
+            self._warn_if_overwriting()
 
     def _without_resets(self, steps: Steps, suspicious: bool) -> Steps:
-        """The steps without those that are resets; if it is not known whether they are, a likely one is refused."""
+        """The steps without those that are resets; if it is not known whether they are, likely ones are refused."""
         first = [i for i, env in enumerate(steps.envs) if env in self._ended]
         if self.autoreset == "next_step":
             for i in first:
                 del self._ended[steps.envs[i]]
             return steps.only([i for i in range(len(steps.envs)) if i not in first]) if first else steps
-        for i in first if suspicious and self.discontinuity is not None else ():
+        for i in first if suspicious and self.discontinuity is not None and self._alike < SUSPICIOUS else ():
             ended = self._ended[steps.envs[i]]
             begins = {key: column[i : i + 1] for key, column in steps.obs.items()}
-            if ended is not None and not differs(ended, begins, self.discontinuity or 0.0)[0]:
+            if ended is None:
+                continue
+            if differs(ended, begins, self.discontinuity or 0.0)[0]:
+                self._alike = SUSPICIOUS  # resets are where they should be
+                break
+            if self._alike == SUSPICIOUS - 1:
+                remedy = "pass autoreset=envs to the buffer, which drops the resets of Gymnasium's next-step autoreset"
+                if self.autoreset == "same_step":
+                    remedy = "pass infos=infos, which hold the final observations of same-step autoreset"
                 raise DataError(
-                    f"environment {steps.envs[i]} begins a step where its last episode ended, as resets of Gymnasium's "
-                    "next-step autoreset do: pass autoreset=envs to the buffer, which then drops them; with same-step "
-                    "autoreset pass infos=infos; if your environment really begins there, autoreset='disabled'"
+                    f"environment {steps.envs[i]} begins a step where its last episode ended, as did all episodes so "
+                    f"far: {remedy}; if your environments really begin there, make it with autoreset='disabled'"
                 )
+            self._alike += 1
         return steps
 
     def _end_discontinuous(self, obs: Leaves, envs: Sequence[int]) -> None:
@@ -319,6 +340,14 @@ class ReplayBuffer:
         reward, terminated = (self.storage.columns[name][rows] for name in ("reward", "terminated"))
         returns = return_to_go(reward, terminated, self.gamma, failure_reward=self.failure_reward)
         self.storage.columns["return_to_go"][rows] = returns
+
+    def _warn_if_overwriting(self) -> None:
+        if self._offline and self.index.num_added > self.capacity:
+            self._warn_once(
+                "offline",
+                "the buffer is full, so online steps overwrite offline rows from now on: a capacity above "
+                f"{self.capacity} (offline rows plus online steps) keeps them",
+            )
 
     def _warn_once(self, subject: str, message: str) -> None:
         if subject not in self._warned:
@@ -348,11 +377,16 @@ class ReplayBuffer:
 
         def score_rows(rows: Ints | slice) -> Any:
             obs = unwrapped(storage.observations(rows))
-            if steps is None:
-                return bounded(obs, storage.at("action", rows))
-            with self.index.lock:
-                actions = chunk_actions(storage, self.index, np.r_[rows], steps)
-            return bounded(obs, actions)
+            actions = storage.at("action", rows)
+            if steps is not None:
+                with self.index.lock:
+                    actions = chunk_actions(storage, self.index, np.r_[rows], steps)
+            try:
+                return bounded(obs, actions)
+            except TypeError as problem:
+                if "must be Tensor" not in str(problem):
+                    raise
+                raise DataError("the score gets NumPy arrays: begin it with obs = torch.as_tensor(obs)") from problem
 
         self.index.refresh(score_rows, by=by, rows_per_call=rows_per_call)
 

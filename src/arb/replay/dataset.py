@@ -404,8 +404,6 @@ def check_columns(columns: Mapping[str, Any]) -> Columns:
             raise DataError("dataset['next_observations'] must have the keys and shapes of dataset['observations']")
         next_obs = {key: cast_like(_key("next_obs", key), value, obs[key]) for key, value in after.items()}
     rewards = one_per_row("dataset['rewards']", _column("dataset['rewards']", given["rewards"], rows), "row")
-    if rewards.dtype.kind not in "biuf":
-        raise DataError(f"dataset['rewards'] must be numbers, got dtype {rewards.dtype}")
     episode = None
     if "episode_ids" in given:
         episode = _column("dataset['episode_ids']", given["episode_ids"], rows)
@@ -470,6 +468,8 @@ def _column(name: str, values: Any, rows: int | None) -> Array:
         raise DataError(f"{name} must be an array with one row per step")
     if rows is not None and len(column) != rows:
         raise DataError(f"{name} has {len(column)} rows but dataset['observations'] has {rows}: one per step is needed")
+    if column.dtype.kind not in "biuf":
+        raise DataError(f"{name} must hold numbers, got dtype {column.dtype}")
     column = single_precision(column)
     check_finite(name, column)
     return column
@@ -507,7 +507,9 @@ def cast_like(name: str, column: Array, held: Array) -> Array:
     if column.dtype is held.dtype:
         return column
     if not np.can_cast(column.dtype, held.dtype, "same_kind"):
-        raise DataError(f"{name} has dtype {column.dtype}, which does not fit the {held.dtype} that came first")
+        raise DataError(
+            f"{name} has dtype {column.dtype}, which does not fit the {held.dtype} that came first: convert one of them"
+        )
     cast = column.astype(held.dtype, copy=False)
     if not (np.can_cast(column.dtype, held.dtype, "safe") or np.array_equal(cast, column)):
         problem = f"{name} has values of dtype {column.dtype} that do not fit the {held.dtype} that came first"

@@ -13,8 +13,10 @@ episode vanishes with its last row. Nothing ever scans for episode boundaries.
 import heapq
 import math
 import operator
+import os
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
@@ -92,9 +94,14 @@ class ReplayIndex:
         self.sampler = _strategy(sampler)
         self.sampler.bind(self)
         self._listens = type(self.sampler).insert is not Sampler.insert
-        seeds = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-        self.rng = np.random.default_rng(seeds.spawn(1)[0])
+        try:
+            seeds = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+        except (TypeError, ValueError):
+            raise DataError(f"seed must be a whole number from 0 on, got {seed!r}") from None
+        self._seeds = seeds.spawn(1)[0]
+        self.rng = np.random.default_rng(self._seeds)
         self.lock = threading.RLock()
+        _INDICES.add(self)
         self.refreshed_at: int | None = None
         """Rows ever added when the last refresh began; None before the first."""
         self._steps_since_refresh = 0  # datasets are left out: learning from them alone needs no weights
@@ -306,7 +313,7 @@ class ReplayIndex:
             if by == "trajectory":
                 scores = score_trajectories(score, members.rows, members.steps, size)
             else:
-                scores = score_all(score, size, min(rows_per_call, self.capacity))
+                scores = score_all(score, size, min(whole_number("rows_per_call", rows_per_call), self.capacity))
             with self.lock:
                 self.sampler.update_weights(scores, num_added)
                 self._steps_since_refresh -= steps
@@ -319,6 +326,8 @@ class ReplayIndex:
     def sample_indices(self, shape: int | tuple[int, ...], *, rng: np.random.Generator | None = None) -> Ints:
         sizes = shape if isinstance(shape, tuple | list) else (shape,)
         wanted = tuple(whole_number("a batch", size) for size in sizes)
+        if not isinstance(rng, np.random.Generator | None):
+            raise DataError(f"rng must be np.random.default_rng(seed), got {type(rng).__name__}")
         with self.lock:
             self._check_not_empty("sampled")
             if self._steps_since_refresh >= PATIENCE and not self._reminded and self.sampler.needs_scores:
@@ -423,6 +432,35 @@ class ReplayIndex:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.lock = threading.RLock()
+        _INDICES.add(self)
+
+
+# ---- forks -----------------------------------------------------------------------------------------------------------
+# A forked process inherits locks that its missing threads hold, and generators in the state of its siblings'. So a fork
+# waits until no thread is inside an index, and every child gets a stream of its own, the same at every run.
+_INDICES: "weakref.WeakSet[ReplayIndex]" = weakref.WeakSet()
+_held: list[ReplayIndex] = []
+
+
+def _before_fork() -> None:
+    for index in list(_INDICES):
+        index.lock.acquire()
+        _held.append(index)
+
+
+def _after_fork(child: bool) -> None:
+    while _held:
+        index = _held.pop()
+        own = index._seeds.spawn(1)[0]
+        if child:
+            index._seeds = own
+            index.rng.bit_generator.state = np.random.default_rng(own).bit_generator.state
+        index.lock.release()
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=lambda: _after_fork(False), after_in_child=lambda: _after_fork(True)
+)
 
 
 def ring_order(rows: Ints, num_added: int, capacity: int) -> Ints:

@@ -87,4 +87,4 @@ def reshaped(column: Any, shape: tuple[int, ...]) -> Any:
     """A column, or a dict of columns, with these leading axes in place of its first."""
     if isinstance(column, dict):
         return {key: reshaped(values, shape) for key, values in column.items()}
-    return column.reshape(*shape, *column.shape[1:])
+    return column.reshape((*shape, *column.shape[1:]))

@@ -55,10 +55,13 @@ def n_step_return(path: Ints, reward: Array, gamma: float) -> tuple[Ints, NDArra
 class Storage:
     """Columns for `capacity` steps, allocated when the first step shows their shapes."""
 
-    def __init__(self, capacity: int):
-        self.capacity = capacity
+    def __init__(self, capacity: int, *, next_obs: bool = False):
+        self.capacity, self.next_obs = capacity, next_obs
         self.columns: dict[str, Array] = {}
-        """By name: obs (or obs.name for each part of it), action, reward, terminated, return_to_go."""
+        """By name: obs (or obs.name for each part of it), action, reward, terminated, return_to_go.
+
+        With `next_obs` also next_obs, for steps that need not begin where the last one led.
+        """
         self._final: Leaves = {}
 
     @property
@@ -68,7 +71,7 @@ class Storage:
     def fit(self, obs: Leaves, action: Array, next_obs: Leaves) -> tuple[Leaves, Array, Leaves]:
         """These arrays in the dtypes of the columns, which are allocated if there are none yet."""
         if not self.columns:
-            held = {**named(obs), "action": action}
+            held = {**self.named(obs, obs), "action": action}
         elif obs.keys() == self._final.keys():
             held = self.columns
         else:
@@ -81,6 +84,11 @@ class Storage:
             self.columns = made | {name: np.zeros(self.capacity, dtype) for name, dtype in _PLAIN.items()}
             self._final = {key: np.zeros((0, *column.shape[1:]), column.dtype) for key, column in obs.items()}
         return before, action, after
+
+    def named(self, obs: Leaves, next_obs: Leaves) -> dict[str, Array]:
+        """The parts of observations by the names of their columns."""
+        before = {_obs_key(key): column for key, column in obs.items()}
+        return before | {f"next_{_obs_key(key)}": c for key, c in next_obs.items()} if self.next_obs else before
 
     def write(self, first: int, n: int, columns: dict[str, Any]) -> None:
         """Fill n rows from `first` on, round the end of the ring; a column may be one value for all."""
@@ -128,7 +136,9 @@ class Storage:
         following = index.next_index.take(last)
         next_obs = self.observations(following)  # of row -1 where there is none, and replaced
         at_end = np.flatnonzero(following < 0)
-        if len(at_end):
+        if self.next_obs:
+            next_obs = {key: self.at(f"next_{_obs_key(key)}", last) for key in next_obs}
+        elif len(at_end):
             for key, column in self.final(index.episode_ids[last[at_end]]).items():
                 next_obs[key][at_end] = column
         return Batch(
@@ -170,8 +180,3 @@ def _group(state: State, kind: str) -> dict[str, Array]:
 @cache
 def _obs_key(key: str) -> str:
     return f"obs.{key}" if key else "obs"
-
-
-def named(obs: Leaves) -> dict[str, Array]:
-    """The parts of an observation by the names of their columns."""
-    return {_obs_key(key): column for key, column in obs.items()}
