@@ -19,6 +19,10 @@ class Interrupted(Exception):  # noqa: N818 - not an error
     """Work was asked to stop, has saved what it did, and will continue from there."""
 
 
+class EnvironmentFailure(Exception):  # noqa: N818 - a robot's, not the program's
+    """An environment raised an exception while it was made, reset or stepped: the message says which and where."""
+
+
 class DataError(ValueError):
     """Data that cannot be used: the message says what is wrong, where, and what to do."""
 

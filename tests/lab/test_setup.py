@@ -65,7 +65,7 @@ def test_actions_that_fit():
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("schedule.online", "-5", "schedule.online must be at least 1, not -5"),
+        ("schedule.online", "-5", "schedule.online must be at least 0, not -5"),
         ("schedule.batch", 0, "schedule.batch must be at least 1"),
         ("schedule.collect", 0, "schedule.collect must be at least 1"),
         ("evaluation.every", 0, "evaluation.every must be at least 1"),
@@ -111,7 +111,7 @@ def test_an_environment_of_ones_own_without_a_limit(tmp_path, monkeypatch, capsy
     half = len(settings) // 2
     command = ["run", "--task", "data.npz", *settings[:half], "--env", "own_environment:Endless-v0", *settings[half:]]
     assert main([*command, "evaluation.episodes=1"]) == 0
-    assert f"Endless-v0 has no time limit: episodes end after {LIMIT:,} steps" in capsys.readouterr().out
+    assert f"an episode that it does not end stops at {LIMIT:,} steps" in capsys.readouterr().out
     assert make("Endless-v0").spec.max_episode_steps == LIMIT
     assert main(["run", "--task", "data.npz", "--env", "no_module:Endless-v0", "-o", "other"]) == 2
     assert "environment 'no_module:Endless-v0' cannot be made: No module named 'no_module'" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from typing import NamedTuple
 
-from arb.errors import DataError, Interrupted, suggest
+from arb.errors import DataError, EnvironmentFailure, Interrupted, suggest
 
 
 class Command(NamedTuple):
@@ -103,6 +103,8 @@ def _run(name: str, arguments: list[str]) -> int:
         return _said(name, f"needs the package {missing.name}: pip install 'arb-rl[{COMMANDS[name].extra}]'", 2)
     except DataError as mistake:
         return _said(name, str(mistake), 2)
+    except EnvironmentFailure as problem:
+        return _said(name, str(problem), 1)
     except OSError as problem:
         return _said(name, trouble(problem), 1)
     except MemoryError:

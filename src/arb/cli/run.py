@@ -75,6 +75,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add("--from", dest="source", type=Path, help="start from the pre-trained agent of another run's folder")
     columns = "column names in the dataset file, e.g. observations=state,actions=command"
     add("--columns", default="", metavar="A=B,...", help=columns)
+    hardware = "the environment is a robot: opened once, whole episodes, no rollouts for evaluation"
+    add("--hardware", action="store_true", help=hardware)
     add("--tensorboard", action="store_true", help="also write TensorBoard events into the folder")
     add("--wandb", metavar="PROJECT", help="also log to Weights & Biases")
     listed = "list all settings of this agent and strategy"
@@ -89,6 +91,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None:
+    import numpy as np
+
     from arb.lab.config import configure
     from arb.lab.folder import default_folder
     from arb.lab.metrics import with_loggers
@@ -99,7 +103,8 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
 
     subject = {name: getattr(options, name) for name in ("env", "agent", "strategy", "seed", "preset")}
     task = f"{options.task}?{options.columns}" if options.columns else options.task
-    config = configure(task=task, **subject, overrides=dict(map(setting, options.settings)))
+    overrides = dict(map(setting, options.settings)) | ({"source": "hardware"} if options.hardware else {})
+    config = configure(task=task, **subject, overrides=overrides)
     if options.list_settings:
         print("\n".join(settings_lines(config)))
         return
@@ -117,8 +122,21 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
         if asked_to_stop():
             raise Interrupted("stopped before the first update; run the same command to start")
         with live_view() as tell, with_loggers(tell, folder, options.tensorboard, options.wandb) as tell_all:
-            result = run(config, folder, tell=tell_all, setup=setup, pretraining=options.source, stop=asked_to_stop)
+
+            def tell_and_draw(phase: str, step: int, total: int, metrics: dict[str, float]) -> None:
+                tell_all(phase, step, total, metrics)
+                if "score" in metrics:
+                    plot_run(folder, place.picture_file)
+
+            result = run(
+                config, folder, tell=tell_and_draw, setup=setup, pretraining=options.source, stop=asked_to_stop
+            )
         plot_run(folder, place.picture_file)
+    if config.evaluation.by == "data":
+        low, high = np.percentile(place.curves()["pretrain"].scores[-1], [2.5, 97.5])
+        print(
+            f"estimate    {result.pretrained:.1f} [{low:.1f}, {high:.1f}] by fitted Q evaluation on held-out episodes"
+        )
     print(f"pre-trained {described({'score': result.pretrained})}")
     change = f"change at the offline-to-online switch {-result.drop:+.1f}"
     print(f"fine-tuned  {described({'score': result.last})}; best {result.best:.1f}, {change}")
@@ -155,7 +173,8 @@ def _announce(config: Config, setup: Setup, folder: Path) -> None:
 
     plan, rows = config.schedule, len(setup.dataset)
     print(
-        f"{config.agent} with {config.replay.strategy} on {config.task} ({setup.env}), seed {config.seed}\n"
+        f"{config.agent} with {config.replay.strategy} on {config.task} ({setup.env or 'no environment'}), "
+        f"seed {config.seed}\n"
         f"{plan.pretrain:,} updates offline on {rows:,} steps, then {plan.online:,} steps online; results in {folder}",
         flush=True,
     )
@@ -166,4 +185,6 @@ def _announce(config: Config, setup: Setup, folder: Path) -> None:
     for fault in setup.faults:
         print(f"warning: {fault} (`arb data audit` says more)", flush=True)
     if setup.unlimited:
-        print(f"{setup.env} has no time limit: episodes end after {LIMIT:,} steps")
+        print(
+            f"{setup.env} is registered without a time limit: an episode that it does not end stops at {LIMIT:,} steps"
+        )

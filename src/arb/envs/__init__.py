@@ -15,7 +15,7 @@ from arb.envs.antmaze import MAZES
 from arb.envs.locomotion import ROBOTS
 from arb.envs.rollout import flat_vector, flattened
 from arb.envs.state import State, restore_state, save_state
-from arb.errors import DataError
+from arb.errors import DataError, EnvironmentFailure
 
 __all__ = ["State", "flat_vector", "flattened", "make", "restore_state", "save_state"]
 
@@ -53,6 +53,9 @@ def make(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
         raise DataError(f"environment {name!r}: {problem}") from None
     except (ModuleNotFoundError, ValueError, AttributeError) as problem:  # the last from MuJoCo, if MUJOCO_GL is wrong
         raise DataError(f"environment {name!r} cannot be made: {problem} (`arb doctor` checks this machine)") from None
+    except Exception as problem:  # of its own code
+        said = " ".join(str(problem).split())
+        raise EnvironmentFailure(f"environment {name!r} cannot be made: {type(problem).__name__}: {said}") from problem
     if env.spec is None or env.spec.max_episode_steps is None:
         env = gymnasium.wrappers.TimeLimit(env, LIMIT)
     return env

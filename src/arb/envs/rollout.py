@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from numpy.typing import NDArray
 
 from arb.envs.state import restore_state, save_state
-from arb.errors import DataError
+from arb.errors import DataError, EnvironmentFailure, Interrupted
 from arb.replay.buffer import ReplayBuffer
 
 
@@ -31,6 +31,12 @@ class ActionMap:
         self.size = int(space.shape[0])
         self.middle = (space.high + space.low).astype(np.float32) / 2
         self.half = (space.high - space.low).astype(np.float32) / 2
+
+    def bounds(self) -> dict[str, Any]:
+        """The space as JSON can hold it."""
+        if self.discrete:
+            return {"n": self.size, "start": self.start}
+        return {"low": (self.middle - self.half).tolist(), "high": (self.middle + self.half).tolist()}
 
     def to_env(self, action: Any) -> Any:
         """An agent's action as the environment takes it."""
@@ -93,39 +99,66 @@ def episode(env: gymnasium.Env[Any, Any], act: Callable[[Any], Any], seed: int |
 
 
 class Collector:
-    """Steps an environment for training and keeps its place in an episode between calls."""
+    """Steps an environment for training and keeps its place in an episode between calls.
 
-    def __init__(self, env: gymnasium.Env[Any, Any], seed: np.random.SeedSequence):
+    With `hardware` it takes whole episodes, because a robot does not wait while an agent learns: a call ends with the
+    episode in which its steps are reached, or with what the environment, or a request to stop between two episodes,
+    raised (`failure`). The steps until then are in the buffer.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], seed: np.random.SeedSequence, hardware: bool = False):
         reset, act = seed.spawn(2)
-        self.env = env
+        self.env, self.hardware = env, hardware
         self.actions = ActionMap(env.action_space)
+        self.actor: Any = None
+        self.failure: Exception | None = None
         self._rng = np.random.default_rng(act)
         self._return = 0.0
-        self._obs, _ = env.reset(seed=int(reset.generate_state(1)[0]))
+        self._obs: Any = None
+        if not hardware:
+            self._obs, _ = env.reset(seed=int(reset.generate_state(1)[0]))
 
     def collect(
         self, actor: Any, buffer: ReplayBuffer, steps: int, pause: Callable[[], None] = lambda: None
     ) -> list[float]:
         """Take steps and put them into the buffer; returns the raw returns of the episodes that ended.
 
-        `pause` is called before every step; what it raises ends the call.
+        `pause` is called before every step, on hardware before every episode; what it raises ends the call.
         """
-        returns = []
-        for _ in range(steps):
-            pause()
-            action = np.asarray(actor.act(self._obs, self._rng))
-            obs, reward, terminated, truncated, info = self.env.step(self.actions.to_env(action))
-            buffer.add(self._obs, action, float(reward), obs, terminated, truncated)
-            self._return += float(info.get("raw_reward", reward))
-            if terminated or truncated:
-                returns.append(self._return)
-                self._return = 0.0
-                obs, _ = self.env.reset()
-            self._obs = obs
+        self.actor = actor
+        returns: list[float] = []
+        end = buffer.index.num_added + steps
+        try:
+            while buffer.index.num_added < end or (self.hardware and self._obs is not None):
+                if self._obs is None or not self.hardware:
+                    pause()
+                if self._obs is None:
+                    self._obs, _ = self.env.reset()
+                self._step(actor, buffer, returns)
+        except (EnvironmentFailure, Interrupted) as failure:
+            if not self.hardware:
+                raise
+            buffer.end_episode()
+            self.failure, self._obs, self._return = failure, None, 0.0
         return returns
+
+    def _step(self, actor: Any, buffer: ReplayBuffer, returns: list[float]) -> None:
+        action = np.asarray(actor.act(self._obs, self._rng))
+        obs, reward, terminated, truncated, info = self.env.step(self.actions.to_env(action))
+        if "applied_action" in info:  # a wrapper or the robot itself limited it
+            action = self.actions.to_agent(np.asarray(info["applied_action"], action.dtype))
+        buffer.add(self._obs, action, float(reward), obs, terminated, truncated)
+        self._return += float(info.get("raw_reward", reward))
+        self._obs = obs
+        if terminated or truncated:
+            returns.append(self._return)
+            self._return = 0.0
+            self._obs = None if self.hardware else self.env.reset()[0]
 
     def state(self) -> dict[str, Any]:
         """Everything that decides the steps to come, as JSON can hold it."""
+        if self.hardware:
+            return {"rng": self._rng.bit_generator.state}
         return {
             "env": save_state(self.env),
             "rng": self._rng.bit_generator.state,
@@ -134,10 +167,11 @@ class Collector:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        restore_state(self.env, state["env"])
         self._rng.bit_generator.state = state["rng"]
-        self._obs = np.asarray(state["obs"], np.asarray(self._obs).dtype)
-        self._return = state["return"]
+        if not self.hardware:
+            restore_state(self.env, state["env"])
+            self._obs = np.asarray(state["obs"], np.asarray(self._obs).dtype)
+            self._return = state["return"]
 
 
 class Played(NamedTuple):
@@ -159,6 +193,7 @@ def play(
     seed: np.random.SeedSequence,
     width: int = 10,
     pause: Callable[[], None] = lambda: None,
+    keep_open: bool = False,
 ) -> Played:
     """Play episodes with the evaluation action of a policy.
 
@@ -189,7 +224,9 @@ def play(
                     playing[i] = waiting.pop(0)
                     obs[i], _ = envs[i].reset(seed=starts[playing[i]])
                 else:
-                    envs.pop(i).close()
+                    left = envs.pop(i)
+                    if not keep_open:
+                        left.close()
                     playing.pop(i)
                     obs.pop(i)
     return Played(returns, successes if reported else None)

@@ -37,6 +37,8 @@ class Progress(NamedTuple):
     """Of the updates, as means over the chunk."""
     replay: dict[str, float]
     """Of the buffer, and the mean raw return of the episodes that ended; empty while pre-training."""
+    returns: list[float]
+    """The raw returns of the episodes that ended."""
 
 
 def pretrain(
@@ -58,7 +60,7 @@ def pretrain(
         where = (start, "of the run (pretrain phase)")
         with timer.part("pretrain updates"):
             agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), where, pause)
-        yield Progress(start + updates, agent, metrics, {})
+        yield Progress(start + updates, agent, metrics, {}, [])
 
 
 def finetune(
@@ -83,7 +85,12 @@ def finetune(
     while start < plan.online:
         steps = min(max(plan.collect, 0 if start else warm_up), plan.online - start)
         with timer.part("collecting"):
+            before = buffer.index.num_added
             returns = collector.collect(on_host(agent.actor), buffer, steps, pause)
+            steps = buffer.index.num_added - before  # hardware ends its episode, or fails
+        if collector.failure:
+            yield Progress(start + steps, agent, {}, {}, returns)
+            return
         with timer.part("refresh"):
             if start == 0 or (start + steps) // plan.refresh > start // plan.refresh:
                 buffer.refresh(partial(scores, agent, likelihood=likelihood), rows_per_call=ROWS_PER_CALL)
@@ -97,7 +104,7 @@ def finetune(
             agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), where, pause)
         collected = {"collected_return": float(np.mean(returns)) if returns else math.nan}
         start += steps
-        yield Progress(start, agent, metrics, collected | buffer.stats())
+        yield Progress(start, agent, metrics, collected | buffer.stats(), returns)
 
 
 def _advantages(agent: Any, buffer: ReplayBuffer, rows: Ints) -> NDArray[np.float32]:

@@ -28,7 +28,7 @@ class Schedule:
     pretrain: int = 1_000_000
     """Updates before the first step in the environment."""
     online: int = 1_000_000
-    """Steps in the environment."""
+    """Steps in the environment; 0 trains offline only."""
     collect: int = 1000
     """d_update: steps between two blocks of updates; the policy is fixed meanwhile."""
     updates: int = 1000
@@ -47,6 +47,13 @@ class Evaluation:
     """Updates while pre-training, steps while fine-tuning; also at step 0 and at the end of both."""
     episodes: int = 100
     """Episodes per evaluation."""
+    by: Literal["rollouts", "data"] = "rollouts"
+    """`rollouts` plays episodes. `data` takes no step of its own: a fitted Q evaluation on held-out episodes of the
+    dataset while pre-training, the returns of the collected episodes while fine-tuning."""
+    held_out: float = 0.1
+    """With `data`, the share of the dataset's episodes that no agent is trained on."""
+    patience: int = 0
+    """Stop fine-tuning after this many evaluations in a row without a new best score; 0 never does."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,9 @@ class Config:
     """A row of the table of agents, or `my_module:MyAgent`."""
     seed: int = 0
     """Random seed of the run."""
+    source: Literal["simulator", "hardware", "files"] = "simulator"
+    """Where online steps come from. `hardware` opens one environment once and collects whole episodes; `files` reads
+    episodes that were recorded elsewhere."""
     replay: Any = field(default_factory=lambda: strategy_row("arb").settings("arb", temperature=0.2))
     """The strategy and its settings."""
     schedule: Schedule = field(default_factory=Schedule)
@@ -105,8 +115,9 @@ _POSITIVE = (lambda v: v > 0, "greater than 0")
 _UNITS = (lambda v: min(v, default=0) >= 1, "the units of each hidden layer, at least 1")
 VALIDATORS: dict[str, tuple[Callable[[Any], bool], str]] = {
     # key: what its values must be, in code and in words
-    **dict.fromkeys(("seed", "schedule.pretrain"), _AT_LEAST_0),
-    **{f"schedule.{name}": _AT_LEAST_1 for name in ("online", "collect", "updates", "refresh", "batch")},
+    **dict.fromkeys(("seed", "schedule.pretrain", "schedule.online", "evaluation.patience"), _AT_LEAST_0),
+    **{f"schedule.{name}": _AT_LEAST_1 for name in ("collect", "updates", "refresh", "batch")},
+    "evaluation.held_out": (lambda v: 0 < v < 1, "between 0 and 1"),
     **dict.fromkeys(("evaluation.every", "evaluation.episodes", "replay.keep"), _AT_LEAST_1),
     "preprocessing.reward_factor": _POSITIVE,
     "replay.temperature": (lambda v: v == "auto" or v > 0, "greater than 0, or auto"),
@@ -120,7 +131,7 @@ VALIDATORS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "settings.tau": (lambda v: 0 < v <= 1, "greater than 0 and at most 1"),
     **{f"settings.{name}hidden_dims": _UNITS for name in ("", "actor_", "critic_")},
 }
-_ONLINE_ONLY = ("replay.", "schedule.online", "schedule.collect", "schedule.refresh")
+_ONLINE_ONLY = ("replay.", "source", "schedule.online", "schedule.collect", "schedule.refresh", "evaluation.patience")
 """What pre-training does not depend on."""
 OPTIONS = {"task": "task", "env": "env", "agent": "agent", "replay.strategy": "strategy", "seed": "seed"}
 """Keys that are options of every command and arguments of every function, because other settings follow from them."""
@@ -153,14 +164,15 @@ def configure(
         raise DataError(f"there is no preset {preset!r}{suggest(preset, PRESETS)}; there are {', '.join(PRESETS)}")
     schedule, evaluation, tau = PRESETS[preset]
     overrides = overrides or {}
-    family = family_of(task, env or _recorded_env(task))
+    recorded = env or _recorded_env(task)
+    family = family_of(task, recorded)
     row, paper = strategy_row(strategy), tuned(agent, family)
     replay = row.settings(strategy, **({"temperature": paper.arb_temperature} if strategy == "arb" else {}))
     settings: Any = settings_class(agent)(**paper.settings)
     if tau is not None and not is_plug_in(agent):
         settings = replace(settings, tau=tau)
     preprocessing = Preprocessing(**{"reward_shift": family.shift, **paper.preprocessing})
-    config = Config(task, env, agent, 0, replay, schedule, evaluation, preprocessing, settings)
+    config = Config(task, env, agent, 0, "simulator", replay, schedule, evaluation, preprocessing, settings)
     config = with_key(config, "seed", seed)
     for key, value in overrides.items():
         if key in OPTIONS:
@@ -169,6 +181,9 @@ def configure(
         if group == "replay" and row.fixed.get(name, value) != value:
             raise DataError(f"with the strategy {strategy} {key} is {row.fixed[name]}: add --strategy arb to set it")
         config = with_key(config, key, value)
+    alone = not (recorded or task_of(task) or config.schedule.online)
+    if (alone or config.source != "simulator") and "evaluation.by" not in overrides:
+        config = with_key(config, "evaluation.by", "data")
     if getattr(config.settings, "lr_decay_steps", None) is not None and "settings.lr_decay_steps" not in overrides:
         # The rate falls over the whole of pre-training, however long that is.
         config = with_key(config, "settings.lr_decay_steps", config.schedule.pretrain)

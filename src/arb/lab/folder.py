@@ -108,8 +108,8 @@ def result_of(curves: Mapping[str, Curve]) -> Result | None:
         return None
     before, online = curves["pretrain"].means[-1], curves["online"]
     after = online.means[online.steps > 0]
-    if not len(after):
-        return None
+    if not len(after):  # offline only
+        return Result(float(before), float(online.means[-1]), float(online.means[-1]), 0.0)
     success = None if online.successes is None else float(online.successes[-1].mean())
     best_step = int(online.steps[online.steps > 0][after.argmax()]) if after.max() > before else 0
     return Result(float(before), float(after[-1]), float(after.max()), float(before - after[0]), success, best_step)

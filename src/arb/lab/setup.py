@@ -5,7 +5,8 @@ Preprocessing is fitted to the dataset once and applied to file and environment 
 
 import platform
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
 from zlib import crc32
@@ -21,9 +22,10 @@ from arb.data.formats import split_columns
 from arb.data.tasks import Family, Reference, env_reference, family_of, normalised, task_of
 from arb.envs import flat_vector, flattened, make
 from arb.envs.rollout import ActionMap
-from arb.errors import DataError
+from arb.errors import DataError, EnvironmentFailure, Interrupted
 from arb.lab.agents import AGENTS, agent_label, agent_row
 from arb.lab.config import Config, Preprocessing, flat
+from arb.lab.estimate import split
 from arb.lab.strategies import strategy_row
 from arb.policies.export import shapes_of
 from arb.replay.buffer import ReplayBuffer
@@ -85,6 +87,12 @@ class Normalization:
         mean, std = (None if part is None else part.tolist() for part in (self.mean, self.std))
         return {"mean": mean, "std": std, "scale": self.scale, "shift": self.shift}
 
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        mean, std = (None if said[name] is None else np.asarray(said[name], np.float32) for name in ("mean", "std"))
+        return cls(mean, std, float(said["scale"]), float(said["shift"]))
+
 
 def fit(rule: Preprocessing, observations: NDArray[Any], returns: NDArray[np.float64]) -> Normalization:
     """Fit preprocessing to the observations and the raw returns of a dataset, once and for all."""
@@ -123,22 +131,39 @@ class Preprocessed(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, space.shape, np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        obs, info = self.env.reset(seed=seed, options=options)
+        with self._failing("a reset"):
+            obs, info = self.env.reset(seed=seed, options=options)
         self._check_finite("observation", obs)
         return self.normalization.observations(obs), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        obs, reward, terminated, truncated, info = self.env.step(action)
+        with self._failing("a step"):
+            obs, reward, terminated, truncated, info = self.env.step(action)
         raw = float(reward)
         self._check_finite("reward", raw)
         self._check_finite("observation", obs)
         seen = float(self.normalization.rewards(raw))
         return self.normalization.observations(obs), seen, terminated, truncated, {**info, "raw_reward": raw}
 
+    @contextmanager
+    def _failing(self, where: str) -> Iterator[None]:
+        """What the environment raises, as one line."""
+        try:
+            yield
+        except (DataError, EnvironmentFailure, Interrupted):
+            raise
+        except Exception as problem:
+            said = " ".join(str(problem).split())
+            raise EnvironmentFailure(f"{self._name} failed in {where}: {type(problem).__name__}: {said}") from problem
+
+    @property
+    def _name(self) -> str:
+        return self.spec.id if self.spec else type(self.unwrapped).__name__
+
     def _check_finite(self, what: str, value: Any) -> None:
         if not np.isfinite(value).all():
-            name = self.spec.id if self.spec else type(self.unwrapped).__name__
-            raise DataError(f"the environment {name} returned the {what} {value}, which is not finite: fix it there")
+            entry = f" in entry {int(np.flatnonzero(~np.isfinite(np.ravel(value)))[0])}" if np.ndim(value) else ""
+            raise EnvironmentFailure(f"{self._name} returned a value that is not finite as {what}{entry}")
 
 
 def load_data(task: str, place: str | None = None) -> Dataset:
@@ -166,43 +191,63 @@ class Setup:
     actions: ActionMap
     parts: Any = None
     """Of dict observations the shape of each part by its name."""
+    held_out: tuple[Dataset, NDArray[np.float32]] | None = None
+    """Episodes for estimates that are not in `dataset`, and their raw rewards."""
+    robot: gymnasium.Env[Any, Any] | None = None
+    """With hardware the one environment, open from the beginning."""
     faults: tuple[str, ...] = ()
     """What an audit found that makes the data unsound, where one was asked for."""
 
     @classmethod
-    def of(cls, config: Config, data: Dataset | None = None, audited: bool = False) -> Self:
+    def of(
+        cls,
+        config: Config,
+        data: Dataset | None = None,
+        audited: bool = False,
+        fitted: Mapping[str, Any] | None = None,
+    ) -> Self:
         """Load the data, unless the caller has it, find its environment, and fit the preprocessing.
 
-        To look for faults in the data (`audited`) takes a moment.
+        To look for faults in the data (`audited`) takes a moment. `fitted` is what `describe` said of the run that this
+        one continues, whose preprocessing it keeps.
         """
-        if config.env:
-            make(config.env).close()  # a mistake in its name should not wait for the data
+        made = make(config.env) if config.env else None  # a mistake in its name should not wait for the data
         raw, task = load_data(config.task) if data is None else data, task_of(config.task)
-        env = config.env or (task.env if task else str(raw.provenance.get("env", "")))
-        if not env:
-            raise DataError(f"{config.task} does not name its environment: add --env with a Gymnasium id")
-        if ":" in env and not config.env and not task:
-            raise DataError(f"{config.task} was recorded in {env}, and a file may not load code: add --env {env}")
-        made = make(env)
-        actions = ActionMap(made.action_space)
-        _check_kind_of_actions(config, env, "discrete" if actions.discrete else "continuous")
+        env = config.env
+        by_data = config.evaluation.by == "data"
+        if not env and not (by_data and (config.source == "files" or not config.schedule.online)):
+            env = task.env if task else str(raw.provenance.get("env", ""))
+            if not env:
+                raise DataError(
+                    f"{config.task} does not name its environment: add --env with a Gymnasium id, or schedule.online=0 "
+                    "to train on the data alone"
+                )
+            if ":" in env and not task:
+                raise DataError(f"{config.task} was recorded in {env}, and a file may not load code: add --env {env}")
+            made = make(env)
         observations = flat_vector(raw.observations, (len(raw),))
-        check_observations(observations, env, flattened(made).observation_space)
-        made.close()
-        normalization = fit(config.preprocessing, observations, raw.episode_returns)
-        final = raw.final_observations
-        seen = Dataset(
-            normalization.observations(observations),
-            agent_actions(np.asarray(raw.actions), env, actions),
-            normalization.rewards(raw.rewards),
-            raw.terminals,
-            raw.lengths,
-            None if final is None else normalization.observations(flat_vector(final, (raw.num_episodes,))),
+        actions = ActionMap(made.action_space if made else action_space(raw, fitted))
+        _check_kind_of_actions(config, env or config.task, "discrete" if actions.discrete else "continuous")
+        if made:
+            check_observations(observations, env, flattened(made).observation_space)
+        before = (fitted or {}).get("normalization")
+        normalization = (
+            Normalization.from_dict(before) if before else fit(config.preprocessing, observations, raw.episode_returns)
         )
+        seen, rewards, held_out = as_seen(raw, normalization, actions, env or config.task), raw.rewards, None
+        robot = Preprocessed(flattened(made), normalization) if made and config.source == "hardware" else None
+        if made and robot is None:
+            made.close()
+        if by_data:
+            chance = np.random.default_rng(stream(config.seed, "held out"))
+            kept, held = split(seen, config.evaluation.held_out, chance)
+            of = seen.episode_ids
+            held_out = seen.select(held), rewards[np.isin(of, held)]
+            seen, rewards = seen.select(kept), rewards[np.isin(of, kept)]
         return cls(
             config=config,
             dataset=seen,
-            raw_rewards=raw.rewards,
+            raw_rewards=rewards,
             data={
                 "rows": len(raw),
                 "episodes": raw.num_episodes,
@@ -216,12 +261,14 @@ class Setup:
             normalization=normalization,
             actions=actions,
             parts=shapes_of(raw.observations),
-            faults=tuple(faults(raw, made.spec.max_episode_steps if made.spec else None)) if audited else (),
+            held_out=held_out,
+            robot=robot,
+            faults=tuple(faults(raw, made.spec.max_episode_steps if made and made.spec else None)) if audited else (),
         )
 
     def make_env(self) -> gymnasium.Env[Any, Any]:
-        """The environment as the agent sees it."""
-        return Preprocessed(flattened(make(self.env)), self.normalization)
+        """The environment as the agent sees it; with hardware always the same one."""
+        return self.robot or Preprocessed(flattened(make(self.env)), self.normalization)
 
     def scores(self, returns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Normalised scores, or the returns themselves where there is no reference."""
@@ -234,7 +281,7 @@ class Setup:
 
     @property
     def unlimited(self) -> bool:
-        return gymnasium.spec(self.env.rpartition(":")[2]).max_episode_steps is None
+        return bool(self.env) and gymnasium.spec(self.env.rpartition(":")[2]).max_episode_steps is None
 
     @property
     def memory(self) -> int:
@@ -288,8 +335,39 @@ class Setup:
             "data": dict(self.data),
             "reference": list(self.reference) if self.reference else None,
             "normalization": self.normalization.to_dict(),
+            "actions": self.actions.bounds(),
             "versions": {"python": platform.python_version(), **versions(*_VERSIONS)},
         }
+
+
+def as_seen(raw: Dataset, normalization: Normalization, actions: ActionMap, env: str) -> Dataset:
+    """Recorded episodes as the agent sees them."""
+    final = raw.final_observations
+    return Dataset(
+        normalization.observations(flat_vector(raw.observations, (len(raw),))),
+        agent_actions(np.asarray(raw.actions), env, actions),
+        normalization.rewards(raw.rewards),
+        raw.terminals,
+        raw.lengths,
+        None if final is None else normalization.observations(flat_vector(final, (raw.num_episodes,))),
+    )
+
+
+def action_space(raw: Dataset, fitted: Mapping[str, Any] | None) -> gymnasium.Space[Any]:
+    """The actions of data without an environment: as in the run that is continued, as the file says, or as recorded."""
+    recorded = np.asarray(raw.actions)
+    said = (fitted or {}).get("actions")
+    if (said and "n" in said) or (not said and recorded.dtype.kind in "iu" and recorded.size == len(recorded)):
+        start = int(said["start"] if said else recorded.min())
+        return gymnasium.spaces.Discrete(int(said["n"] if said else recorded.max() - start + 1), start=start)
+    names = {"low": recorded.min(0), "high": recorded.max(0)}
+    found = {k: (said or {}).get(k, raw.provenance.get(f"action_{k}", usual)) for k, usual in names.items()}
+    low, high = (np.broadcast_to(np.asarray(found[k], np.float32), recorded.shape[1:]) for k in names)
+    if not (low < high).all():
+        raise DataError(
+            f"action {int(np.argmin(high - low))} never changes in the data: give --env, or drop its column"
+        )
+    return gymnasium.spaces.Box(low, high, dtype=np.float32)
 
 
 # ---- does the data fit the environment? ------------------------------------------------------------------------------

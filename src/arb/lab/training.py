@@ -11,21 +11,24 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from arb.agents.learn import NotFiniteError, on_host
 from arb.agents.learn import load as load_agent
 from arb.agents.learn import save as save_agent
-from arb.envs.rollout import Collector, play
-from arb.errors import DataError, Interrupted
+from arb.envs import LIMIT as LONGEST_EPISODE
+from arb.envs.rollout import Collector, Played, play
+from arb.errors import DataError, EnvironmentFailure, Interrupted
 from arb.files import GrowingTable, locked, read_json
 from arb.lab.agents import agent_class, is_plug_in
 from arb.lab.algorithm import Progress, finetune, pretrain
 from arb.lab.config import Config, pretraining_keys
+from arb.lab.estimate import estimate
 from arb.lab.folder import AGENT, BUFFER, SHARED, STATE, Result, RunFolder, is_intact, write_folder
 from arb.lab.machine import MachineLog, check_memory, stoppable
 from arb.lab.metrics import LOGGED
@@ -87,6 +90,8 @@ def run_locked(
     stop: Callable[[], bool] | None = None,
 ) -> Result:
     """The same, for a caller that holds the lock of a folder whose run is not finished."""
+    if config.source == "hardware" and not config.schedule.pretrain:
+        raise DataError("an untrained policy is not sent to hardware: schedule.pretrain must be at least 1")
     place.clean()
     check_memory(f"a run on {config.task}", setup.memory)
     place.write_config(config, setup.describe())
@@ -96,7 +101,12 @@ def run_locked(
         raise DataError(f"{pretraining} has no pre-training for this run: it was done under other settings")
     training = Training(config, place, setup, tell or (lambda *_: None), save_every, shared)
     with stoppable() if stop is None else nullcontext(stop) as asked_to_stop:
-        training.go(asked_to_stop)
+        try:
+            training.go(asked_to_stop)
+        except EnvironmentFailure as problem:
+            known = "the same command continues" in str(problem)
+            advice = "" if known else " (the same command continues from the last checkpoint)"
+            raise EnvironmentFailure(f"{problem}{advice}") from problem.__cause__
     found = place.result()
     place.write_result(found)
     return found
@@ -173,6 +183,8 @@ class TrainState:
     rows: int
     """Rows that the dataset brought into the buffer."""
     collector: Collector | None
+    returns: list[float] = field(default_factory=list)
+    """Of episodes that ended since the last evaluation, for `evaluation.by=data`."""
     best: float | None = None
     """The score of the policy that is exported as the best: the pre-trained one, or a later one that scored more."""
 
@@ -189,7 +201,7 @@ class Training:
         self.replay_metrics = (*LOGGED, *strategy_row(config.replay.strategy).metric_names)
         self.log = MachineLog(folder)
         self.timer = self.log.timer
-        self._best = folder.policy("best")
+        self._best, self.by_data = folder.policy("best"), config.evaluation.by == "data"
         self._asked: Callable[[], bool] = lambda: False
         self._chunk_began = time.monotonic()
 
@@ -201,15 +213,17 @@ class Training:
                 agent = state.agent
                 del state  # its buffer makes way for the next
                 state = self._online(agent)
-            assert state.collector is not None
             self.tell("online", state.step, self.config.schedule.online, {})
-            with self.timer.part("online"):
-                key = key_of(self.config.seed, "online")
-                likelihood: Likelihood = getattr(self.config.replay, "likelihood", "standard")
-                where = (key, self.config.schedule, likelihood, state.step, self.timer, self._pause)
-                self._drive(state, finetune(state.agent, state.buffer, state.collector, *where))
+            if state.collector is None:  # offline only: its one evaluation is that of the pre-trained agent
+                self._evaluate(state)
+            else:
+                with self.timer.part("online"):
+                    key = key_of(self.config.seed, "online")
+                    likelihood: Likelihood = getattr(self.config.replay, "likelihood", "standard")
+                    where = (key, self.config.schedule, likelihood, state.step, self.timer, self._pause)
+                    self._drive(state, finetune(state.agent, state.buffer, state.collector, *where))
             self._save(state)
-            self._export(state.agent, "last", state.buffer)
+            self._export(state.agent.actor, "last", state.buffer)
         self.log.write()
 
     def pretrain(self, asked_to_stop: Callable[[], bool]) -> TrainState:
@@ -234,16 +248,27 @@ class Training:
         total = getattr(self.config.schedule, state.phase)
         every, saved = self.config.evaluation.every, time.monotonic()
         self._chunk_began = time.monotonic()
-        if state.step == 0:
+        if state.step == 0 and not (state.phase == "pretrain" and self.by_data and total):  # nothing is learned yet
             self._evaluate(state)
-        for step, agent, metrics, replay in keeping_last_good(chunks, self.folder.last_good, self.config.settings):
+        for step, agent, metrics, replay, returns in keeping_last_good(
+            chunks, self.folder.last_good, self.config.settings
+        ):
             before, state.step, state.agent = state.step, step, agent
+            state.returns += returns
+            if state.collector and state.collector.failure:
+                self._save(state)
+                problem = state.collector.failure
+                raise type(problem)(
+                    f"{problem} (online step {step:,}; everything is saved, the same command continues)"
+                )
             of_replay = {f"replay.{name}": replay.get(name, math.nan) for name in self.replay_metrics}
             self.tables["metrics"].add({"phase": state.phase, "step": step, **metrics, **of_replay})
             shown: dict[str, float] = {k: replay[k] for k in ("online_share", "effective_share") if k in replay}
-            if step // every > before // every or step == total:
+            if step // every > before // every or step >= total:
                 shown["score"] = self._evaluate(state)
-            self.tell(state.phase, step, total, shown)
+            self.tell(state.phase, step, total, metrics | replay | shown)
+            if self._no_gain(state):
+                break
             if self._asked():
                 self._save(state)
                 raise Interrupted(f"stopped at {state.phase} step {step:,}; the same command continues from there")
@@ -256,13 +281,26 @@ class Training:
             self._chunk_began = time.monotonic()
 
     def _evaluate(self, state: TrainState) -> float:
-        seed, episodes = stream(self.config.seed, "eval", state.phase, state.step), self.config.evaluation.episodes
+        """Score the policy, or with `by=data` while fine-tuning those that collected since the last evaluation."""
+        evaluation, plan = self.config.evaluation, self.config.schedule
+        # The same policy starts from the same states before and after the switch.
+        at = ("pretrain", plan.pretrain) if (state.phase, state.step) == ("online", 0) else (state.phase, state.step)
+        seed = stream(self.config.seed, "eval", *at)
         with self.timer.part("evaluation"):
             actor = on_host(state.agent.actor)
-            played = play(actor, self.setup.make_env, episodes, seed, pause=self._pause)
+            if not self.by_data:
+                width = 1 if self.setup.robot else 10
+                make, shared = self.setup.make_env, self.setup.robot is not None
+                played = play(actor, make, evaluation.episodes, seed, width, self._pause, shared)
+            elif state.returns and state.collector:
+                played, actor, state.returns = Played(np.array(state.returns), None), state.collector.actor, []
+            elif state.phase == "pretrain" or state.step == 0:
+                played = Played(self._estimate(actor, np.random.default_rng(seed)), None)
+            else:
+                return math.nan  # no episode has ended since
         scores = self.setup.scores(played.returns)
         # An environment may speak of success only where there is one, so the column is always there.
-        successes = [""] * episodes if played.successes is None else played.successes.astype(int).tolist()
+        successes = [""] * len(scores) if played.successes is None else played.successes.astype(int).tolist()
         rows = enumerate(zip(played.returns.tolist(), scores.tolist(), successes, strict=True))
         place = {"phase": state.phase, "step": state.step}
         self.tables["eval"].add(
@@ -271,14 +309,31 @@ class Training:
         mean = float(np.mean(scores))
         if state.phase == "online" and state.step > 0 and (state.best is None or mean > state.best):
             state.best = mean
-            self._export(state.agent, "best", state.buffer)
+            self._export(actor, "best", state.buffer)
+        if state.phase == "online":
+            self._export(state.agent.actor, "last", state.buffer)
         return mean
 
-    def _export(self, agent: Any, which: Which, buffer: ReplayBuffer) -> None:
+    def _no_gain(self, state: TrainState) -> bool:
+        """Whether the last `evaluation.patience` evaluations of fine-tuning brought no new best score."""
+        patience = self.config.evaluation.patience
+        if not patience or state.phase == "pretrain":
+            return False
+        curve = self.folder.curves()["online"]
+        scores = curve.means[curve.steps > 0]
+        return len(scores) > patience and len(scores) - 1 - int(scores.argmax()) >= patience
+
+    def _estimate(self, actor: Any, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Returns by fitted Q evaluation on the episodes held out, one per replicate of the bootstrap."""
+        assert self.setup.held_out is not None
+        held, rewards = self.setup.held_out
+        return estimate(actor, held, rewards, self.setup.actions.size if self.setup.actions.discrete else 0, rng)
+
+    def _export(self, actor: Any, which: Which, buffer: ReplayBuffer) -> None:
         """Write a policy that NumPy alone can play; an agent from outside may have one that cannot be written."""
         setup, seen = self.setup, buffer.storage.columns["obs"][: len(buffer)]
         try:
-            export_policy(self.folder.policy(which), agent.actor, setup.normalization, setup.actions, seen, setup.parts)
+            export_policy(self.folder.policy(which), actor, setup.normalization, setup.actions, seen, setup.parts)
         except DataError:
             if not is_plug_in(self.config.agent):
                 raise
@@ -299,15 +354,19 @@ class Training:
 
     def _online(self, agent: Any, begun: bool = False) -> TrainState:
         dataset, sampler = self.setup.strategy()
-        buffer = self.setup.new_buffer(sampler, len(dataset) + self.config.schedule.online, "online")
+        hardware, online = self.config.source == "hardware", self.config.schedule.online
+        room = LONGEST_EPISODE if hardware and online else 0  # the last episode is not cut short
+        buffer = self.setup.new_buffer(sampler, len(dataset) + online + room, "online")
         loaded = buffer.load_dataset(dataset).rows
-        collector = Collector(self.setup.make_env(), stream(self.config.seed, "collect"))
+        collector = None
+        if online:
+            collector = Collector(self.setup.make_env(), stream(self.config.seed, "collect"), hardware)
         if begun:
             return TrainState("online", 0, agent, buffer, loaded, collector)
         best = float(self.folder.curves()["pretrain"].means[-1])
         for which in ("pretrained", "best"):
-            self._export(agent, which, buffer)
-        return TrainState("online", 0, agent.begin_online(), buffer, loaded, collector, best)
+            self._export(agent.actor, which, buffer)
+        return TrainState("online", 0, agent.begin_online(), buffer, loaded, collector, best=best)
 
     def _resumed(self) -> TrainState | None:
         for path in self.folder.intact_checkpoints():
@@ -327,7 +386,7 @@ class Training:
     def _restored(self, path: Path, saved: dict[str, Any]) -> TrainState:
         agent = load_agent(path / AGENT, agent_class(self.config.agent), self.setup.settings)
         state = self._offline(agent) if saved["phase"] == "pretrain" else self._online(agent, begun=True)
-        state.step, state.best = saved["step"], saved["best"]
+        state.step, state.best, state.returns = saved["step"], saved["best"], saved["returns"]
         state.buffer.load(path / BUFFER)
         if state.collector is not None:
             state.collector.restore(saved["collector"])
@@ -346,6 +405,7 @@ class Training:
                 "step": state.step,
                 "tables": {name: table.size for name, table in self.tables.items()},
                 "best": state.best,
+                "returns": state.returns,
                 "length": self.config.schedule.online if state.phase == "online" else None,
                 "collector": state.collector.state() if state.collector else None,
             }

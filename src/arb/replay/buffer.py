@@ -335,6 +335,12 @@ class ReplayBuffer:
                 "truncated=True when you reset, or discontinuity=None if observations are normalised anew",
             )
 
+    def end_episode(self, *, env: int = 0) -> None:
+        """End an open episode where it stands, as if its last step had been truncated; there may be none."""
+        with self.index.lock:
+            if env in self.index.open:
+                self._end_episode(env)
+
     def _end_episode(self, env: int) -> None:
         rows = self.index.close(env)
         reward, terminated = (self.storage.columns[name][rows] for name in ("reward", "terminated"))
