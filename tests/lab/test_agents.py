@@ -93,6 +93,8 @@ FQL = {
 }
 TABLES = {"iql": (IQL, 0.2), "calql": (CALQL, 5.0), "pex": (PEX, 0.5), "famo2o": (FAMO2O, 0.5), "sac": (SAC, 5.0)}
 TABLES["fql"] = (FQL, 0.5)
+RLPD = {"num_critics": both(10), "critic_subset": both(2), "actor_q": both("mean")}
+TABLES["rlpd"] = (SAC | RLPD, 5.0)
 """Settings on locomotion and on AntMaze, and λ of ARB."""
 
 

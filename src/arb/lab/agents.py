@@ -48,6 +48,7 @@ class AgentRow:
 
 _DECAY = {"lr_decay_steps": 1_000_000}
 """The policy's learning rate falls over the whole of pre-training."""
+_RLPD = {"layer_norm": True, "num_critics": 10, "critic_subset": 2, "actor_q": "mean"}
 
 AGENTS: Mapping[str, AgentRow] = {
     "iql": AgentRow(
@@ -95,6 +96,8 @@ AGENTS: Mapping[str, AgentRow] = {
     ),
     # Not in the paper: layer normalisation as RLPD has it, and Cal-QL's λ, whose policy is of the same kind.
     "sac": AgentRow("SAC", "SAC", {name: Tuned({"layer_norm": True}, 5.0) for name in ("locomotion", "antmaze")}),
+    # SAC with RLPD's critics; its schedule and its halves are settings of the run: docs/algorithms/sac.md.
+    "rlpd": AgentRow("RLPD", "SAC", {name: Tuned(_RLPD, 5.0) for name in ("locomotion", "antmaze")}),
     # Not in the paper, and FQL's authors have no locomotion: with Q in units of its size one alpha serves all tasks.
     "fql": AgentRow(
         "FQL", "FQL", {"locomotion": Tuned({"alpha": 1.0, "normalize_q": True}), "antmaze": Tuned({"alpha": 10.0})}
