@@ -12,6 +12,7 @@ import pytest
 
 from arb.data import Audit, audit
 from arb.data.audit import Environment, faults, known_environment
+from arb.data.episodes import unknown_starts
 from arb.errors import DataError
 
 from .recordings import LENGTHS, as_hdf5, as_npz, load, sound, walk, without
@@ -251,11 +252,15 @@ def test_terminals_that_all_come_after_as_many_steps_are_a_fault_also_without_an
 
 def test_a_state_that_comes_back_to_the_start_by_ordinary_steps_is_no_fault() -> None:
     rng = np.random.default_rng(0)
-    stock = [10.0]
-    for t in range(1, 3000):  # up and down by one, now and then back at 10; every episode starts there
-        stock.append(10.0 if t % 100 == 0 else stock[-1] + rng.choice([-1.0, 1.0]))
+    stock = np.full(
+        (3000, 3), 10.0, np.float32
+    )  # every episode starts with 10 of each thing, and now and then has them
+    for t in range(1, 3000):
+        if t % 100:
+            stock[t] = stock[t - 1] + rng.choice([-1.0, 1.0], 3)
+    assert len(unknown_starts(stock, np.arange(0, 3000, 100))) > 0
     raw = {
-        "observations": np.array(stock, np.float32)[:, None],
+        "observations": stock,
         "actions": rng.integers(0, 3, 3000),
         "rewards": rng.normal(size=3000).astype(np.float32),
         "terminals": np.zeros(3000, bool),
@@ -272,6 +277,11 @@ def test_a_frozen_sensor_is_called_so() -> None:
     (finding,) = [f for f in audit(raw).findings if f.level == "fault"]
     assert finding.check == "frozen sensors"
     assert "entry 1 of observations stands still from row 131 on while others move" in finding.text
+    raw["observations"][145:150, 1] = [0.1, 0.2, 0.1, 0.2, 0.1]  # still for less than 20 rows
+    assert audit(raw).ok
+    for end in (raw["observations"][:, 1].max() + 1.0, raw["observations"][:, 1].min() - 1.0):
+        raw["observations"][130:170, 1] = end  # of its range
+        assert audit(raw).ok
     raw["observations"][130:170] = raw["observations"][130]  # nothing moves: a robot at rest, not a sensor
     assert "frozen sensors" not in found(audit(raw), "fault")
 

@@ -119,21 +119,22 @@ def test_repair_splits_at_what_is_not_finite_and_lists_each_change(
     raw = sound()  # episodes of 12, 9, 12, 7, ... steps
     raw["observations"][5, 1] = raw["next_observations"][4, 1] = np.nan
     raw["rewards"][30] = np.inf
+    raw["next_observations"][39] = np.nan  # where an episode ended
     (tmp_path / "mine.py").write_text("def reward(obs, action, after):\n    return after[:, 0]\n")
     monkeypatch.chdir(tmp_path)
     log, out = as_npz(tmp_path / "log.npz", raw), tmp_path / "fixed.npz"
     assert main(["data", "repair", str(log), str(out), "--time-limit", "9", "--reward", "mine:reward"]) == 0
     text = capsys.readouterr().out
     assert "repaired: 1 terminals after 9 steps are time limits now, first in row 20" in text
-    assert "repaired: 3 rows dropped, because values are not finite in rows 4, 5, 30" in text
+    assert "repaired: 4 rows dropped, because values are not finite in rows 4, 5, 30 and 1 more" in text
     assert "repaired: rewards given anew" in text
     fixed = load(out)
-    assert list(fixed.lengths) == [4, 6, 9, 9, 2, 7, 12, 8, 12]
-    kept = np.setdiff1d(np.arange(72), [4, 5, 30])
+    assert list(fixed.lengths) == [4, 6, 9, 9, 2, 6, 12, 8, 12]
+    kept = np.setdiff1d(np.arange(72), [4, 5, 30, 39])
     np.testing.assert_array_equal(fixed.observations, raw["observations"][kept])
     np.testing.assert_array_equal(fixed.next_observations, raw["next_observations"][kept])  # true ones, all of them
     np.testing.assert_array_equal(fixed.rewards, raw["next_observations"][kept, 0])
-    assert fixed.terminals.sum() == 2
+    assert fixed.terminals.sum() == 1
     assert read_attributes(out)["repairs"]
 
 

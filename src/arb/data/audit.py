@@ -234,7 +234,7 @@ def _frozen(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
         others = np.count_nonzero(moves, 1)
         for entry in np.flatnonzero(moves[inside].mean(0) > 0.75):
             column = flat[:, entry]
-            still = inside & ~moves[:, entry] & (others > 0) & (column != column.min()) & (column != column.max())
+            still = ~moves[:, entry] & (others > 0) & (column != column.min()) & (column != column.max())
             edges = np.flatnonzero(np.diff(np.concatenate([[0], still.astype(np.int8), [0]])))
             long = edges[::2][np.diff(edges)[::2] >= FROZEN]
             if len(long):
