@@ -101,6 +101,7 @@ def test_the_answer_has_the_unit_of_the_dataset_and_the_seeds_beside_it(tmp_path
         scores["arb_auto"][task] = (9.5 + gain, 12.5 + gain)
     said = answer(campaign(tmp_path, grid(scores)))
     assert said.startswith("**On average ARB auto helps**: against naive replay +10.0 [+7.5, +12.5] points of area")
+    assert "**It helps** on no kind of data that two datasets speak for." in said
     assert "median +10.0, a gain on 3 of 3 datasets" in said
     assert "of the area over seeds +10.0 [+" in said
     assert "By ladder: hopper +9.5, walker2d +11.0." in said
@@ -116,6 +117,7 @@ def test_the_answer_has_the_unit_of_the_dataset_and_the_seeds_beside_it(tmp_path
 )  # fmt: skip
 def test_with_few_runs_it_says_what_they_allow(tmp_path, scores, words):
     found = campaign(tmp_path, grid(scores))
+    assert "**It h" not in answer(found) or "on random data" not in answer(found), "one dataset is not a kind"
     assert words in answer(found)
     assert main_table(found, "iql").count("\n| ") == len(scores["naive"])
 

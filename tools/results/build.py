@@ -115,7 +115,7 @@ def headline(differences: Sequence[Floats], last: Sequence[Floats]) -> str:
     means = [float(values.mean()) for values in differences]
     text = f"{interval(stats.headline(differences))} points of area and {interval(stats.headline(last))} at the last"
     if len(means) < 2:
-        return f"{text} evaluation (intervals over seeds)"
+        return f"{text} evaluation ({count(len(differences[0]), 'seed')} of one dataset)"
     better = f"a gain on {sum(mean > 0 for mean in means)} of {len(means)} datasets"
     over = f"intervals over datasets; of the area over seeds {interval(differences)}"
     return f"{text} evaluation ({over}), median {np.median(means):+.1f}, {better}"
@@ -168,11 +168,16 @@ def answer(one: Campaign, agent: str = "iql") -> str:
     last = list(gains(one, agent, measure="last").values())
     lines = [f"**On average {words}**: against naive replay {headline(list(area.values()), last)}."]
     kinds, ladders = (_by(part, area) for part in (quality, ladder))
+    kinds = {kind: x for kind, x in kinds.items() if len(x) > 1}  # one dataset does not speak for its kind
     helped = {kind: x for kind, x in kinds.items() if min(x) > 0 and np.mean(x) >= stats.MARGIN}
     hurt = {kind: x for kind, x in kinds.items() if max(x) < 0 and np.mean(x) <= -stats.MARGIN}
     for title, chosen in (("It helps", helped), ("It hurts", hurt)):
         parts = [f"on {k} data ({np.mean(x):+.1f} on average, {count(len(x), 'dataset')})" for k, x in chosen.items()]
-        none = f"on no kind of data by {stats.MARGIN:g} points or more"
+        none = (
+            f"on no kind of data by {stats.MARGIN:g} points or more"
+            if kinds
+            else "on no kind of data that two datasets speak for"
+        )
         lines.append(f"**{title}** {' and '.join(parts) or none}.")
     lines.append("By ladder: " + ", ".join(f"{name} {np.mean(x):+.1f}" for name, x in ladders.items()) + ".")
     alone = list(gains(one, agent, theirs=OFFLINE).values())
