@@ -18,6 +18,7 @@ NEEDS = {
     "learning": ["gymnasium"],
     "load_million": ["h5py"],
     "sb3": ["stable_baselines3"],
+    "staleness": ["mujoco"],
     "updates": ["torch"],
 }
 ARGUMENTS = {"learning": ["online"]}

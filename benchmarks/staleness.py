@@ -1,0 +1,105 @@
+"""How far the weights of the last refresh are from fresh ones, along real runs, and whether a sample can tell.
+
+    pip install -e '.[test]'
+    python benchmarks/staleness.py suite:hopper-mixed suite:halfcheetah-medium-expert
+    python benchmarks/staleness.py --quick                  a short run: does it work, not what it finds
+
+Every 1,000 steps all rows are scored. For two refreshes that lie k apart, the old trajectories keep the weights of the
+first, and new ones are scored and weighed at its temperature. The total variation between this distribution and the
+second's is what keeping the weights would have cost. "Needless" is the share of refreshes that change less than the
+tolerance. The estimate is made from trajectories drawn by their old weights, 2 % of all: its standard error relative to
+the truth, and how often the truth lies below the estimate plus 1.645 standard errors, where 95 % is right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arb.lab.config import configure
+from arb.lab.training import run
+from arb.replay.arb import ARB, group_mean
+from interleaved import table
+
+TOLERANCE, SAMPLE, DRAWS = 0.02, 0.02, 200
+HISTORY: list[tuple[np.ndarray, np.ndarray, float]] = []
+"""Of every refresh: the mean score of each trajectory, its number of steps, and the temperature."""
+
+
+class Recorded(ARB):
+    """ARB, with a record of its refreshes; the ring must not wrap."""
+
+    def update_weights(self, scores: np.ndarray, num_added: int) -> None:
+        super().update_weights(scores, num_added)
+        members, ids = self.index.members(before=num_added), self.index.episode_ids[:num_added]
+        mean = group_mean(np.clip(scores[:num_added], *self.clip), ids, self.index.num_ids)[members.episode]
+        HISTORY.append((mean, members.steps, self.metrics()["temperature"]))
+
+
+def masses(log_weight: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    mass = steps * np.exp(log_weight - log_weight.max())
+    return mass / mass.sum()
+
+
+def stale_and_fresh(first: int, second: int) -> tuple[np.ndarray, np.ndarray]:
+    """The probabilities of all trajectories with the weights of one refresh kept, and with those of a later one."""
+    (old, _, before), (new, steps, now) = HISTORY[first], HISTORY[second]
+    return masses(np.append(old, new[len(old) :]) / before, steps), masses(new / now, steps)
+
+
+def estimates(stale: np.ndarray, fresh: np.ndarray, sample: int, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Total variation and its standard error, each from so many trajectories drawn by the stale weights."""
+    drawn = rng.choice(len(stale), (DRAWS, sample), p=stale)
+    ratio = (fresh / np.maximum(stale, 1e-300))[drawn]
+    gap = np.abs(ratio / ratio.mean(1, keepdims=True) - 1.0) / 2.0
+    return gap.mean(1), gap.std(1, ddof=1) / np.sqrt(sample)
+
+
+def prices(rng: np.random.Generator) -> list[list[str]]:
+    """A line for each distance k between two refreshes of the record."""
+    lines, sample = [], max(2, round(SAMPLE * len(HISTORY[0][1])))
+    for apart in (1, 2, 4, 8):
+        found, error, below = [], [], []
+        for second in range(apart, len(HISTORY)):
+            stale, fresh = stale_and_fresh(second - apart, second)
+            found.append(0.5 * np.abs(stale - fresh).sum())
+            estimate, deviation = estimates(stale, fresh, sample, rng)
+            error.append(np.median(deviation) / found[-1])
+            below.append((found[-1] <= estimate + 1.645 * deviation).mean())
+        if found:
+            cells = [f"{np.median(found):.3f}", f"{max(found):.3f}", f"{np.mean(np.less(found, TOLERANCE)):.0%}"]
+            lines.append([str(apart), *cells, str(sample), f"{np.median(error):.0%}", f"{np.mean(below):.0%}"])
+    return lines
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("tasks", nargs="*", default=["suite:hopper-mixed"])
+    options.add_argument("--pretrain", type=int, default=5000)
+    options.add_argument("--online", type=int, default=20_000)
+    options.add_argument("--temperature", default="auto")
+    options.add_argument("--quick", action="store_true")
+    chosen = options.parse_args()
+    size: dict[str, Any] = {"schedule.pretrain": chosen.pretrain, "schedule.online": chosen.online}
+    size |= {"schedule.batch": 256, "settings.hidden_dims": (256, 256)}
+    if chosen.quick:
+        size = {"schedule.pretrain": 10, "schedule.online": 200, "schedule.collect": 20, "schedule.refresh": 20}
+    size |= {"evaluation.every": 10**9, "evaluation.episodes": 1, "replay.temperature": chosen.temperature}
+    preset = "smoke" if chosen.quick else "demo"
+    lines, rng = [], np.random.default_rng(0)
+    for task in ["bundled:hopper-tiny"] if chosen.quick else chosen.tasks:
+        HISTORY.clear()
+        config = configure(task=task, strategy="__main__:Recorded", preset=preset, overrides=size)
+        with tempfile.TemporaryDirectory() as folder:
+            run(config, Path(folder) / "run")
+        lines += [[task, *cells] for cells in prices(rng)]
+    header = ["task", "k", "median", "largest", "needless", "trajectories drawn", "relative error", "below the bound"]
+    print(table(header, lines))
+
+
+if __name__ == "__main__":
+    main()
