@@ -101,7 +101,11 @@ def automatic_temperature(log_onp, trajectory, effective):
 
 def sampling_probabilities(log_likelihood, trajectory, args):
     """The probability of every row, and λ."""
-    log_onp = log_onpolicyness(log_likelihood, args.clip_low, args.clip_high)
+    low, high = args.clip_low, args.clip_high
+    if args.temperature == "auto":  # the bounds are counted in interquartile ranges from the median
+        first, median, third = np.quantile(log_likelihood, (0.25, 0.5, 0.75))
+        low, high = median + low * (third - first), median + high * (third - first)
+    log_onp = log_onpolicyness(log_likelihood, low, high)
     if args.temperature == "auto":
         temperature = automatic_temperature(log_onp, trajectory, args.effective)
     else:

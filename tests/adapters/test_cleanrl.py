@@ -104,11 +104,19 @@ def test_truncations_and_resets_may_be_said_outright():
 
 
 def test_refresh_asks_an_actor_before_tanh_on_the_scale_of_the_action_space():
-    rb = make(40, sampler=ARB(0.1, level="transition"))
+    rb = make(40, sampler=ARB(1e-4, level="transition"))
     past = dataset(40) | {"actions": np.linspace(-1.9, 1.9, 40, dtype=np.float32)[:, None]}
     assert rb.load_dataset(past).rows == 40
     mean = np.arctanh(past["actions"][7] / 2.0)
-    rb.refresh(lambda obs: (np.broadcast_to(mean, (len(obs), 1)), np.full((len(obs), 1), -4.0)))
+    rb.refresh(lambda obs: (np.broadcast_to(mean, (len(obs), 1)), np.full((len(obs), 1), -1.0)))
+    assert set(rb.sample(50).rewards.flatten()) == {7.0}
+
+
+def test_an_actor_that_returns_its_action_is_scored_by_distance():
+    rb = make(40, sampler=ARB(1e-4, level="transition"))
+    past = dataset(40) | {"actions": np.linspace(-1.9, 1.9, 40, dtype=np.float32)[:, None]}
+    rb.load_dataset(past)
+    rb.refresh(lambda obs: np.broadcast_to(past["actions"][7], (len(obs), 1)))  # as TD3's and DDPG's scripts have it
     assert set(rb.sample(50).rewards.flatten()) == {7.0}
 
 

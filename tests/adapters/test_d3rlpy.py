@@ -264,6 +264,17 @@ def test_stacked_frames_are_scored_as_they_are_sampled():
     assert buffer.stats()["steps_since_refresh"] == 0
 
 
+def test_a_deterministic_policy_is_scored_by_distance(episodes):
+    buffer = create_replay_buffer(1000, arb.ARB(0.01, level="transition"), episodes=episodes, seed=0)
+    algo = make_algo(TD3Config)
+    buffer.refresh(algo)
+    obs, action = buffer._buffer.columns(slice(0, len(buffer.index)))
+    nearest = np.argmin(np.square(algo.predict(obs) - action).mean(-1))
+    assert buffer.index.sampler.probabilities().argmax() == nearest
+    RefreshCallback(buffer, every=0, score=lambda obs, action: -np.abs(action[:, 0]))(algo, 0, 0)
+    assert buffer.index.sampler.probabilities().argmax() == np.argmin(np.abs(action[:, 0]))
+
+
 # ---- mistakes ---------------------------------------------------------------------------------------------------
 
 
@@ -271,11 +282,8 @@ def test_mistakes_are_said_in_one_line(episodes):
     with pytest.raises(arb.DataError, match=r"needs arb\.adapters\.d3rlpy\.Ring to hold its rows, not FIFOBuffer"):
         ReplayBuffer(FIFOBuffer(10), episodes=episodes)
     buffer = create_replay_buffer(1000, arb.ARB(0.5), episodes=episodes, seed=0)
-    with pytest.raises(arb.DataError, match="TD3 has no policy that could tell"):
-        buffer.refresh(make_algo(TD3Config))
     with pytest.raises(arb.DataError, match="not built yet"):
         buffer.refresh(SACConfig().create())
-    create_replay_buffer(1000, arb.Mixed(), episodes=episodes).refresh(make_algo(TD3Config))
 
 
 def test_example_runs(monkeypatch, capsys):

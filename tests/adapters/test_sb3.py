@@ -114,9 +114,21 @@ def test_returns_over_several_steps_are_the_hosts_own(n_envs, as_dict):
 
 def test_returns_over_several_steps_train():
     replay = {"n_steps": 3, "gamma": 0.9}
-    model = model_of(SAC, learning_starts=10, replay_buffer_kwargs=replay)
+    model = model_of(SAC, gamma=0.9, learning_starts=10, replay_buffer_kwargs=replay)
     model.learn(30, callback=RefreshCallback(10))
     assert model.replay_buffer.sample(4).discounts.shape == (4, 1)
+    with pytest.raises(DataError, match=r"sums 3 rewards with gamma=0.9, .* pass gamma=0.99"):
+        model_of(SAC, learning_starts=10, replay_buffer_kwargs=replay).learn(1, callback=RefreshCallback(10))
+
+
+def test_rows_added_before_learning_are_pointed_out():
+    model = model_of(SAC, sampler=Mixed())
+    obs = np.zeros((1, 3), np.float32)
+    for _ in range(3):
+        model.replay_buffer.add(obs, obs, np.zeros((1, 1)), np.zeros(1), np.ones(1), [{}])
+    with pytest.warns(UserWarning, match="3 rows were added before learning and count as online steps: .*load_dataset"):
+        model.learn(10, callback=RefreshCallback())
+    model.learn(10, callback=RefreshCallback())  # quiet: these came from learning
 
 
 @pytest.mark.parametrize(
@@ -259,13 +271,20 @@ def test_scores_are_of_normalised_observations_and_host_scale_actions():
     assert np.abs(buffer.actions).max() <= 1.0
 
 
-@pytest.mark.parametrize(
-    ("host", "env"), [(TD3, "Pendulum-v1"), (DQN, "CartPole-v1")], ids=["deterministic", "no actor"]
-)
-def test_algorithms_without_a_density_serve_strategies_that_do_not_ask(host, env):
-    with pytest.raises(DataError, match=f"{host.__name__} has no stochastic policy.*arb.Uniform, arb.Mixed"):
-        model_of(host, env, ARB()).learn(10, callback=RefreshCallback())
-    model_of(host, env, Mixed()).learn(40, callback=RefreshCallback())
+def test_an_algorithm_without_an_actor_serves_strategies_that_do_not_ask():
+    with pytest.raises(DataError, match=r"DQN has no actor.*arb.Uniform, arb.Mixed.*RefreshCallback\(score="):
+        model_of(DQN, "CartPole-v1", ARB()).learn(10, callback=RefreshCallback())
+    model_of(DQN, "CartPole-v1", Mixed()).learn(40, callback=RefreshCallback())
+
+
+def test_a_deterministic_actor_is_scored_by_distance():
+    model = model_of(TD3, sampler=ARB(0.01, level="transition"))
+    model.learn(40, callback=RefreshCallback(every=10))
+    buffer = model.replay_buffer
+    buffer.refresh(actor_score(model))
+    chosen, _ = model.predict(buffer.observations[:40, 0], deterministic=True)
+    nearest = np.argmin(np.abs(chosen / 2.0 - buffer.actions[:40, 0]))  # the environment's actions reach to 2
+    assert np.argmax(buffer.index.sampler.probabilities()) == nearest
 
 
 def test_a_score_of_your_own_serves_any_algorithm():

@@ -326,7 +326,7 @@ def test_other_distributions_by_their_log_prob(past):
     )
 
 
-def test_deterministic_actors_are_refused_only_if_asked(past):
+def test_deterministic_actors_are_scored_by_distance(past):
     network = TensorDictModule(
         MLP(in_features=3, out_features=1, num_cells=[8]), in_keys=["observation"], out_keys=["param"]
     )
@@ -335,11 +335,23 @@ def test_deterministic_actors_are_refused_only_if_asked(past):
         MLP(in_features=3, out_features=1, num_cells=[8]), in_keys=["observation"], out_keys=["action"]
     )
     sampler, buffer = make_buffer(past)
-    for actor, name in ((delta, "TanhDelta"), (plain, "TensorDictModule")):
-        with pytest.raises(arb.DataError, match=f"{name} is deterministic: use an actor with a distribution"):
-            sampler.refresh(actor, buffer)
-    sampler, buffer = make_buffer(past, arb.Mixed())
-    sampler.refresh(plain, buffer)
+    batch = buffer[:]
+    for actor in (delta, plain):
+        with torch.no_grad():
+            near = -0.5 * (actor(batch.clone()).get("action") - batch["action"])[:, 0] ** 2
+        np.testing.assert_allclose(actor_log_likelihood(actor, batch), near, rtol=1e-4, atol=1e-6)
+        RefreshHook(sampler, actor, buffer)()
+    scored = []
+    RefreshHook(sampler, None, buffer, every=0, score=lambda o, a: scored.append(o.shape[1:]) or a[:, 0])()
+    assert scored[0] == (3,)
+
+
+def test_much_data_at_once_without_a_word_is_pointed_out(monkeypatch, past):
+    monkeypatch.setattr("arb.adapters.torchrl.PATIENCE", 100)
+    sampler = StrategySampler(arb.Mixed())
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(2000), sampler=sampler, batch_size=8)
+    with pytest.warns(UserWarning, match="count as online steps.*sampler.offline"):
+        buffer.extend(as_collected(past))
 
 
 # ---- mistakes ---------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from arb.replay.buffer import Loaded, ended_in, with_final_obs
 from arb.replay.buffer import ReplayBuffer as OurBuffer
 from arb.replay.dataset import Boundaries, Dataset, Obs
 from arb.replay.samplers import Sampler
-from arb.replay.scores import Likelihood, categorical_score, tanh_gaussian_score
+from arb.replay.scores import Likelihood, categorical_score, distance_score, tanh_gaussian_score
 
 Infos = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """What came with a step: one dict for all environments (Gymnasium), or one each (older scripts)."""
@@ -142,18 +142,25 @@ class ReplayBuffer:
     def refresh(self, actor: Callable[[Any], Any], likelihood: Likelihood = "standard") -> None:
         """Weigh the rows anew under the current policy.
 
-        `actor(obs)` gives mean and log standard deviation before tanh, or logits where actions are discrete. For any
-        other policy use `rb.buffer.refresh(score)`.
+        `actor(obs)` gives mean and log standard deviation before tanh, or logits where actions are discrete, or, as
+        that of TD3 and DDPG, the action itself. For any other policy use `rb.buffer.refresh(score)`.
         """
 
         def policy(obs: Any) -> Any:
             with self._torch.no_grad() if self._torch else nullcontext():
                 return actor(self._out(obs))
 
+        def score(obs: Any, action: Any) -> Any:
+            answer = policy(obs)
+            if type(answer) in (tuple, list):
+                return tanh_gaussian_score(lambda _: answer, likelihood, low=low, high=high)(obs, action)
+            return distance_score(lambda _: answer, scale=(high - low) / 2.0)(obs, action)
+
         if self._bounds is None:
             self.buffer.refresh(categorical_score(policy, likelihood))
         else:
-            self.buffer.refresh(tanh_gaussian_score(policy, likelihood, low=self._bounds[0], high=self._bounds[1]))
+            low, high = (np.asarray(bound, np.float64) for bound in self._bounds)
+            self.buffer.refresh(score)
 
     def sample(self, batch_size: int, *, n_step: int = 1) -> Samples:
         """A batch, drawn by the strategy.

@@ -21,8 +21,10 @@ from arb.replay.samplers import Sampler, State
 from arb.replay.scores import (
     CHUNK,
     Likelihood,
+    Score,
     as_numpy,
     categorical_log_likelihood,
+    distance_score,
     gaussian_log_likelihood,
     tanh_gaussian_log_likelihood,
 )
@@ -33,7 +35,7 @@ try:
     import torch
     from d3rlpy.dataset import FrameStackTransitionPicker, TransitionMiniBatch
     from d3rlpy.dataset.utils import stack_observations
-    from d3rlpy.models.torch.policies import CategoricalPolicy, NormalPolicy
+    from d3rlpy.models.torch.policies import CategoricalPolicy, DeterministicPolicy, NormalPolicy
     from d3rlpy.torch_utility import convert_to_torch_recursively
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
@@ -157,16 +159,23 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
     def _picked(self, rows: Ints) -> list[Any]:
         return [self._transition_picker(*self._buffer[row]) for row in rows.tolist()]
 
-    def refresh(self, algo: Any, *, likelihood: Likelihood = "standard", rows_per_call: int = CHUNK) -> None:
-        """Weigh the transitions anew, by what the policy of `algo` would do now."""
+    def refresh(
+        self,
+        algo: Any,
+        *,
+        likelihood: Likelihood = "standard",
+        score: Score | None = None,
+        rows_per_call: int = CHUNK,
+    ) -> None:
+        """Weigh the transitions anew, by what the policy of `algo` would do now, or by a `score(obs, action)`."""
 
-        def score(rows: Ints | slice) -> Array:
+        def score_rows(rows: Ints | slice) -> Array:
             obs, action = self._buffer.columns(rows)
             if isinstance(self._transition_picker, FrameStackTransitionPicker):
                 obs = stack_observations([t.observation for t in self._picked(np.arange(len(self._buffer))[rows])])
-            return policy_log_likelihood(algo, obs, action, likelihood)
+            return score(obs, action) if score else policy_log_likelihood(algo, obs, action, likelihood)
 
-        self.index.refresh(score, rows_per_call=rows_per_call)
+        self.index.refresh(score_rows, rows_per_call=rows_per_call)
 
     def __repr__(self) -> str:
         return f"ReplayBuffer({self.index.summary})"
@@ -221,21 +230,31 @@ def create_replay_buffer(
 class RefreshCallback:
     """Refreshes a buffer whenever `every` transitions were added: `fit_online(env, buffer, callback=...)`."""
 
-    def __init__(self, buffer: ReplayBuffer, *, every: int = 1000, likelihood: Likelihood = "standard"):
-        self.buffer, self.every, self.likelihood = buffer, every, likelihood
+    def __init__(
+        self,
+        buffer: ReplayBuffer,
+        *,
+        every: int = 1000,
+        likelihood: Likelihood = "standard",
+        score: Score | None = None,
+    ):
+        self.buffer, self.every, self.likelihood, self.score = buffer, every, likelihood, score
 
     def __call__(self, algo: Any, epoch: int, total_step: int) -> None:  # noqa: ARG002 - the host's signature
         if self.buffer.index.is_due(self.every):
-            self.buffer.refresh(algo, likelihood=self.likelihood)
+            self.buffer.refresh(algo, likelihood=self.likelihood, score=self.score)
 
 
 def policy_log_likelihood(algo: Any, obs: Any, action: Array, likelihood: Likelihood = "standard") -> Array:
-    """How likely stored actions are under the policy of an algorithm, after its scalers."""
+    """How likely stored actions are under the policy of an algorithm, after its scalers.
+
+    A deterministic policy, as that of TD3 and DDPG, has `arb.distance_score`.
+    """
     policy = getattr(getattr(algo.impl, "modules", None), "policy", None)
-    if not isinstance(policy, NormalPolicy | CategoricalPolicy):
+    if not isinstance(policy, NormalPolicy | CategoricalPolicy | DeterministicPolicy):
         raise DataError(
-            f"{type(algo).__name__} has no policy that could tell how likely stored actions are (deterministic, or not "
-            "built yet): use SAC, CQL, Cal-QL, IQL or AWAC, or a strategy that does not ask (arb.Uniform, arb.Mixed)"
+            f"{type(algo).__name__} has no policy that could tell how likely stored actions are, or is not built yet: "
+            "give refresh or RefreshCallback a score=, or take a strategy that does not ask (arb.Uniform, arb.Mixed)"
         )
     x = convert_to_torch_recursively(obs, algo.impl.device)
     if algo.observation_scaler:
@@ -247,6 +266,8 @@ def policy_log_likelihood(algo: Any, obs: Any, action: Array, likelihood: Likeli
         return categorical_log_likelihood(action.reshape(len(action)), as_numpy(out.logits), likelihood)
     if algo.action_scaler:
         action = algo.action_scaler.transform_numpy(action)
+    if isinstance(policy, DeterministicPolicy):
+        return np.asarray(distance_score(lambda _: out.squashed_mu)(None, action))
     log_std = as_numpy(out.logstd)
     if isinstance(algo, GAUSSIAN):
         return gaussian_log_likelihood(action, as_numpy(out.squashed_mu), log_std, likelihood)

@@ -22,7 +22,7 @@ from arb.replay.buffer import Loaded
 from arb.replay.dataset import Array, Boundaries, Dataset, Ints, Leaves, as_dataset, differs, leaves, unwrapped
 from arb.replay.index import ReplayIndex, whole_number
 from arb.replay.samplers import Sampler
-from arb.replay.scores import Likelihood, Score, tanh_gaussian_score
+from arb.replay.scores import Likelihood, Score, distance_score, tanh_gaussian_score
 from arb.replay.storage import n_step_return
 
 try:
@@ -84,7 +84,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
     def _begin(self) -> None:
         # A copy, because the model keeps the sampler it was given and writes it into every file it saves.
         self.index = ReplayIndex(self.buffer_size * self.n_envs, copy.deepcopy(self._strategy), self._seeds)
-        self._offline, self._warned = 0, False
+        self._offline, self._warned, self.has_learned = 0, False, False
 
     def reset(self) -> None:
         super().reset()
@@ -264,6 +264,18 @@ class RefreshCallback(BaseCallback):
         buffer = self.model.replay_buffer
         if not isinstance(buffer, ReplayBuffer):
             raise DataError(f"RefreshCallback needs a model with arb's ReplayBuffer, not {type(buffer).__name__}")
+        gamma = self.model.gamma
+        if buffer.n_steps > 1 and buffer.gamma != gamma:
+            mine = f"the buffer sums {buffer.n_steps} rewards with gamma={buffer.gamma}"
+            raise DataError(f"{mine}, but the model has gamma={gamma}: pass gamma={gamma} in replay_buffer_kwargs")
+        filled = int(buffer.index.spans(online=True)[1].sum())
+        if filled and self.model.num_timesteps == 0 and not buffer.has_learned:
+            warnings.warn(
+                f"{filled} rows were added before learning and count as online steps: if they are past data, give them "
+                "to load_dataset",
+                stacklevel=2,
+            )
+        buffer.has_learned = True
         own = self._given is None and buffer.index.sampler.needs_scores
         self._score = actor_score(self.model, self.likelihood) if own else self._given
 
@@ -280,19 +292,31 @@ class RefreshCallback(BaseCallback):
 
 
 def actor_score(model: Any, likelihood: Likelihood = "standard") -> Score:
-    """How likely actions in [-1, 1] are under the actor of a model: SAC, or another with SAC's kind of actor."""
-    if not hasattr(getattr(model, "actor", None), "get_action_dist_params"):
+    """How likely actions in [-1, 1] are under the actor of a model: SAC, or another with SAC's kind of actor.
+
+    A deterministic actor, as that of TD3 and DDPG, has `arb.distance_score`.
+    """
+    if getattr(model, "actor", None) is None:
         raise DataError(
-            f"{type(model).__name__} has no stochastic policy that could say how likely an action is: use SAC, a "
-            "strategy that does not ask (arb.Uniform, arb.Mixed), or a score of your own"
+            f"{type(model).__name__} has no actor that could say how likely an action is: use SAC or TD3, a strategy "
+            "that does not ask (arb.Uniform, arb.Mixed), or RefreshCallback(score=...) with a score of your own"
         )
 
-    def policy(obs: Any) -> tuple[Any, Any]:
-        actor = model.actor
-        actor.set_training_mode(False)  # as the host does before it acts; its train() switches back
+    def ready(obs: Any) -> tuple[Any, Any]:
+        model.actor.set_training_mode(False)  # as the host does before it acts; its train() switches back
+        return model.actor, obs_as_tensor(obs, model.device)
+
+    def action_of(obs: Any) -> Any:
+        actor, inputs = ready(obs)
         with torch.no_grad():
-            mean, log_std, latent = actor.get_action_dist_params(obs_as_tensor(obs, model.device))
+            return actor(inputs)
+
+    def policy(obs: Any) -> tuple[Any, Any]:
+        actor, inputs = ready(obs)
+        with torch.no_grad():
+            mean, log_std, latent = actor.get_action_dist_params(inputs)
             gaussian = actor.action_dist.proba_distribution(mean, log_std, **latent).distribution
         return gaussian.mean, gaussian.stddev.log()
 
-    return tanh_gaussian_score(policy, likelihood)
+    stochastic = hasattr(model.actor, "get_action_dist_params")
+    return tanh_gaussian_score(policy, likelihood) if stochastic else distance_score(action_of)

@@ -13,6 +13,7 @@ them; their trajectories are read from the storage at that moment.
 
 import copy
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,9 +26,17 @@ from arb.errors import DataError
 from arb.files import flattened, grouped, read_state, write_state
 from arb.replay.arb import ARB
 from arb.replay.dataset import Array, Boundaries, Dataset, as_dataset, leaves
-from arb.replay.index import ReplayIndex
+from arb.replay.index import PATIENCE, ReplayIndex
 from arb.replay.samplers import Sampler, State
-from arb.replay.scores import CHUNK, Likelihood, as_numpy, gaussian_log_likelihood, tanh_gaussian_log_likelihood
+from arb.replay.scores import (
+    CHUNK,
+    Likelihood,
+    Score,
+    as_numpy,
+    distance_score,
+    gaussian_log_likelihood,
+    tanh_gaussian_log_likelihood,
+)
 
 try:
     import torch
@@ -112,6 +121,12 @@ class StrategySampler(HostSampler):
                 "was next: StrategySampler needs a round-robin writer, and no call larger than the storage"
             )
         trajectory, done = self._marks(written)
+        if added == 0 and len(written) >= PATIENCE and not self._is_offline:
+            warnings.warn(
+                f"{len(written)} rows came at once and count as online steps: if they are past data, extend the buffer "
+                "inside `with sampler.offline():`",
+                stacklevel=4,
+            )
         if self._is_offline:
             ends = done if trajectory is None else np.diff(trajectory, append=-1)
             ends[-1] = 1  # the last row of a call ends a trajectory in any case
@@ -164,16 +179,27 @@ class StrategySampler(HostSampler):
         return torch.from_numpy(drawn), {}
 
     def refresh(
-        self, actor: Any, buffer: Any, *, likelihood: Likelihood = "standard", rows_per_call: int = CHUNK
+        self,
+        actor: Any,
+        buffer: Any,
+        *,
+        likelihood: Likelihood = "standard",
+        score: Score | None = None,
+        rows_per_call: int = CHUNK,
     ) -> None:
         """Weigh the rows of the buffer this sampler serves anew, by what `actor` would do now.
 
-        See `actor_log_likelihood` for which actors can be asked. The buffer's transforms are applied, as in a sample.
+        See `actor_log_likelihood` for which actors can be asked; any other needs a `score(obs, action)`, which gets the
+        `observation` and the `action` of the rows. The buffer's transforms are applied, as in a sample.
         """
-        index = self._synchronised(buffer.storage)
-        index.refresh(
-            lambda chosen: actor_log_likelihood(actor, buffer[chosen], likelihood), rows_per_call=rows_per_call
-        )
+
+        def score_rows(chosen: Any) -> Any:
+            batch = buffer[chosen]
+            if score is None:
+                return actor_log_likelihood(actor, batch, likelihood)
+            return score(as_numpy(batch.get("observation")), as_numpy(batch.get("action")))
+
+        self._synchronised(buffer.storage).refresh(score_rows, rows_per_call=rows_per_call)
 
     def _synchronised(self, storage: Any) -> ReplayIndex:
         self._storage = storage
@@ -234,12 +260,14 @@ class RefreshHook(TrainerHookBase):
         *,
         every: int = 1000,
         likelihood: Likelihood = "standard",
+        score: Score | None = None,
     ):
-        self.sampler, self.actor, self.buffer, self.every, self.likelihood = sampler, actor, buffer, every, likelihood
+        self.sampler, self.actor, self.buffer, self.every = sampler, actor, buffer, every
+        self.likelihood, self.score = likelihood, score
 
     def __call__(self, batch: Any = None) -> Any:
         if self.sampler._index is None or self.sampler.index.is_due(self.every):
-            self.sampler.refresh(self.actor, self.buffer, likelihood=self.likelihood)
+            self.sampler.refresh(self.actor, self.buffer, likelihood=self.likelihood, score=self.score)
         return batch
 
     def register(self, trainer: Any, name: str = "refresh") -> None:
@@ -255,26 +283,22 @@ class RefreshHook(TrainerHookBase):
 
 
 def actor_log_likelihood(actor: Any, batch: Any, likelihood: Likelihood = "standard") -> Array:
-    """How likely the actions of a batch are under an actor with `get_dist`, such as a `ProbabilisticActor`.
+    """How likely the actions of a batch are under an actor: a `ProbabilisticActor`, or a deterministic module.
 
     A Normal or a TanhNormal is read by its loc and scale: both likelihoods of `arb.replay.scores`, and actions at
-    the bounds count as they do everywhere in this library. Of any other distribution it is the `log_prob`.
+    the bounds count as they do everywhere in this library. Of any other distribution it is the `log_prob`, and of a
+    deterministic actor `arb.distance_score`.
     """
-    deterministic = (
-        "{} is deterministic: use an actor with a distribution, such as a ProbabilisticActor with TanhNormal, or a "
-        "strategy that does not ask the policy (arb.Uniform, arb.Mixed)"
-    )
-    if not hasattr(actor, "get_dist"):
-        raise DataError(deterministic.format(type(actor).__name__))
     device = next((p.device for p in actor.parameters()), None) if hasattr(actor, "parameters") else None
     inputs, action = batch.select(*actor.in_keys).copy(), batch.get("action")
     if device is not None:
         inputs, action = inputs.to(device), action.to(device)
     with torch.no_grad():
-        dist = actor.get_dist(inputs)
+        dist = actor.get_dist(inputs) if hasattr(actor, "get_dist") else None
+        if dist is None or isinstance(dist, Delta | TanhDelta):
+            chosen = actor(inputs).get("action") if dist is None else dist.mode
+            return np.asarray(distance_score(lambda _: chosen)(None, as_numpy(action)))
         base = dist.base_dist if isinstance(dist, torch.distributions.Independent) else dist
-        if isinstance(dist, Delta | TanhDelta):
-            raise DataError(deterministic.format(type(dist).__name__))
         if not isinstance(base, TanhNormal | torch.distributions.Normal):
             log_prob = dist.log_prob(action)
             return as_numpy(log_prob.reshape(len(log_prob), -1).sum(-1))
