@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError
-from arb.replay.dataset import Array, Ints, Leaves, Obs, cast_like, unwrapped
+from arb.replay.dataset import Array, Ints, Leaves, cast_like, unwrapped
 from arb.replay.samplers import State
 
 if TYPE_CHECKING:
@@ -27,11 +27,12 @@ _PLAIN = {"reward": np.float32, "terminated": np.bool_, "return_to_go": np.float
 class Batch(NamedTuple):
     """Transitions with leading axes `(B,)` or `(updates, B)`, as NumPy arrays (or whatever a caller maps them to)."""
 
-    obs: Obs
+    obs: Any
+    """An array, or a dict of arrays if observations are dicts."""
     action: Array
     reward: NDArray[np.float32]
     """The reward; with `n_step=k` the discounted sum of the next k rewards, or of as many as the episode has left."""
-    next_obs: Obs
+    next_obs: Any
     mask: NDArray[np.float32]
     """0 where the task ended, 1 where it continued or was cut off by a time limit. Multiply your gamma with it.
     With `n_step=k`, a step that was followed by m - 1 others has gamma^(m - 1) in place of 1: your target
