@@ -120,7 +120,7 @@ def offline(
         fresh = kind.create(key_of(seed, "init"), *setup.dims, setup.settings)
         buffer = setup.new_buffer(Uniform(), len(setup.dataset), "pretrain")
         buffer.load_dataset(setup.dataset)
-        for step, agent, _, _ in pretrain(fresh, buffer, key_of(seed, "pretrain"), config.schedule):
+        for step, agent, *_ in pretrain(fresh, buffer, key_of(seed, "pretrain"), config.schedule):
             if step in marks:
                 actor, starts = on_host(agent.actor), partial(stream, seed, "eval", step)
                 cells.append(setup.scores(play(actor, setup.make_env, episodes, starts()).returns).mean())
@@ -195,7 +195,7 @@ def online(agents: list[str], updates: int, steps: int, seeds: list[int], episod
             else:
                 collector = Collector(pendulum(scale), stream(seed, "collect"))
                 chunks = finetune(agent.begin_online(), buffer, collector, key_of(seed, phase), plan)
-            *_, (_, agent, _, _) = chunks
+            *_, (_, agent, *_) = chunks
             played = play(on_host(agent.actor), pendulum, episodes, stream(seed, "eval", phase))
             returns.append(played.returns.mean())
         spent = time.perf_counter() - start

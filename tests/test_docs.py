@@ -264,7 +264,8 @@ def test_every_metric_of_an_update_is_defined_once():
     from arb.lab.agents import AGENTS, agent_class, settings_class
 
     row = np.zeros((2,), np.float32)
-    batch = arb.Batch(np.zeros((2, 3)), np.zeros((2, 2)), row, np.zeros((2, 3)), row, row)
+    obs, action = np.zeros((2, 3), np.float32), np.zeros((2, 2), np.float32)
+    batch = arb.Batch(obs, action, row, obs, row, row)
     logged = set()
     for name in AGENTS:
         make = agent_class(name).create

@@ -223,7 +223,7 @@ def test_online_steps_follow_loaded_rows_and_are_known_as_online():
         ({"actions": np.zeros((20, 2))}, r"has shape \(2,\) per step, but the environment's \(1,\)"),
         ({"observations": np.zeros((20, 4)), "next_observations": None}, r"has shape \(4,\) per step"),
         ({"rewards": np.full(20, np.nan)}, "not finite in row 0"),
-        ({"observations": np.zeros((20, 3), np.complex64), "next_observations": None}, "complex64 where"),
+        ({"observations": np.zeros((20, 3), np.complex64), "next_observations": None}, "numbers, got dtype complex64"),
     ],
 )
 def test_load_dataset_says_in_one_line_what_is_wrong(change, says):

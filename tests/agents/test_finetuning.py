@@ -78,12 +78,14 @@ def test_an_agent_ends_above_where_it_started(name, data):
     kind, config, temperature = AGENTS[name]
     offline = ReplayBuffer(len(data["rewards"]), Uniform(), seed=0)
     offline.load_dataset(data)
-    *_, (_, agent, _, _) = pretrain(kind.create(key_of(0, "init"), 2, 1, config), offline, key_of(0, "pre"), PLAN)
+    *_, progress = pretrain(kind.create(key_of(0, "init"), 2, 1, config), offline, key_of(0, "pre"), PLAN)
+    agent = progress.agent
     before = play(on_host(agent.actor), Reach, 50, stream(0, "eval")).returns.mean()
     buffer = ReplayBuffer(len(data["rewards"]) + PLAN.online, ARB(temperature=temperature), seed=0)
     buffer.load_dataset(data)
     collector = Collector(Reach(), stream(0, "collect"))
-    *_, (_, agent, _, _) = finetune(agent.begin_online(), buffer, collector, key_of(0, "online"), PLAN)
+    *_, progress = finetune(agent.begin_online(), buffer, collector, key_of(0, "online"), PLAN)
+    agent = progress.agent
     after = play(on_host(agent.actor), Reach, 50, stream(0, "eval")).returns.mean()
     # SAC starts higher: it does not imitate the poor play, so there is less left to gain.
     assert after > before + (1.5 if name == "SAC" else 2), (before, after)

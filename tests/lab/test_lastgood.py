@@ -118,7 +118,7 @@ def test_the_rates_of_the_agent_at_hand_are_named(tmp_path):
     agent = CalQL.create(jax.random.key(0), 3, 1, CalQLConfig(actor_hidden_dims=(2,), critic_hidden_dims=(2,)))
 
     def chunks():
-        yield Progress(20, agent, {}, {})
+        yield Progress(20, agent, {}, {}, [])
         raise NotFiniteError("critic_loss", 25, agent, "of the run (pretrain phase)")
 
     kept = keeping_last_good(chunks(), tmp_path / LAST_GOOD, agent.config)
