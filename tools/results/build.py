@@ -395,7 +395,7 @@ def readme(campaigns: Sequence[Campaign]) -> str:
     what = f"{agent_label(agent)} on {count(len(area), 'dataset')} of the [suite](docs/suite.md)"
     parts = [
         f"{what}, {steps_of(main.results.of(agent))}: ARB auto minus naive replay is "
-        f" {headline(list(area.values()), list(last.values()))} ({says(list(area.values()))})."
+        f"{headline(list(area.values()), list(last.values()))} ({says(list(area.values()))})."
     ]
     if against:
         minus = f"{interval(stats.headline(against))} points of area ({says(against)})"
