@@ -9,6 +9,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -114,6 +115,8 @@ class ReplayBuffer:
             in their metadata), or "next_step", "same_step" or "disabled". With "next_step", the steps that are resets
             are dropped. If not given, `add_batch` refuses steps that look like resets: the first three episodes all
             begin where the last one of their environment ended.
+        storage: "memory", or "memmap:FOLDER" to keep the rows in memory-mapped files, for data larger than memory. If
+            the folder holds a buffer already, it is opened, and not copied; episodes that were open count as cut off.
     """
 
     def __init__(
@@ -128,10 +131,10 @@ class ReplayBuffer:
         failure_reward: float | None = None,
         discontinuity: float | None = DISCONTINUITY,
         autoreset: Any = None,
+        storage: str = "memory",
     ):
         self.index = ReplayIndex(capacity, sampler, seed)
         self.sampler, self.rng = self.index.sampler, self.index.rng
-        self.storage = Storage(self.index.capacity, next_obs=discontinuity is None)
         if not 0.0 <= gamma <= 1.0:
             raise DataError(f"gamma must lie between 0 and 1, got {gamma}")
         self.gamma, self.boundaries, self.failure_reward = gamma, boundaries, failure_reward
@@ -143,6 +146,24 @@ class ReplayBuffer:
         self._loaded = ""  # names the datasets that were loaded
         self._offline = 0  # offline rows that were loaded
         self._warned: set[str] = set()
+        kind, colon, folder = str(storage).partition(":")
+        if storage != "memory" and (kind != "memmap" or not folder):
+            raise DataError(f"storage must be 'memory' or 'memmap:FOLDER', got {storage!r}")
+        self.storage = Storage(
+            self.index.capacity, next_obs=discontinuity is None, folder=Path(folder) if colon else None
+        )
+        self.storage.made = {"format": FORMAT, **self._made()}
+        if num_added := self.storage.open():
+            self._reopen(num_added)
+
+    def _reopen(self, num_added: int) -> None:
+        held, index = self.storage.columns, self.index
+        index.reopen(num_added, held["episode_id"], held["online"])
+        self._offline = int(index.spans(online=False)[1].sum())
+        opened = np.unique(index.episode_ids[: len(self)][np.isneginf(held["return_to_go"][: len(self)])])
+        rows, ids, steps = index.members()
+        for stop, n in zip(np.cumsum(steps)[np.isin(ids, opened)], steps[np.isin(ids, opened)], strict=True):
+            self._set_returns(rows[stop - n : stop])
 
     def __len__(self) -> int:
         return self.index.size
@@ -179,7 +200,8 @@ class ReplayBuffer:
         returns = return_to_go(data.rewards, stop, self.gamma, failure_reward=self.failure_reward)
         with self.index.lock:
             gone = self.index.num_added + rows - self.capacity  # rows before this one are overwritten
-            if rows > self.capacity or (not online and (self.index.spans(online=False)[0] < gone).any()):
+            crowded = rows > self.capacity or (not online and (self.index.spans(online=False)[0] < gone).any())
+            if crowded or (self.storage.files and gone > 0):  # a kill must not leave files with half of a row
                 held = f"the buffer a capacity of {self.capacity} and {len(self)} rows"
                 problem = f"the dataset has {rows} rows but {held}, so past data would be overwritten"
                 raise DataError(f"{problem}: make the buffer larger (offline rows plus online steps), or load less")
@@ -189,12 +211,16 @@ class ReplayBuffer:
             if rows:
                 place = self.index.num_added
                 _, ids = self.index.extend(lengths, online=online)
+                self.storage.write_final(ids, final)
+                if self.storage.files:
+                    columns |= {"episode_id": np.zeros(len(data), np.int32), "online": np.full(len(data), online)}
+                    columns["episode_id"][~unusable] = np.repeat(ids, lengths)
                 for start in range(0, len(data), _CHUNK):  # a part at a time, to spare memory
                     kept = start + np.flatnonzero(~unusable[start : start + _CHUNK])
                     part = {name: column[kept] for name, column in columns.items()}
                     self.storage.write(place % self.capacity, len(kept), part)
                     place += len(kept)
-                self.storage.write_final(ids, final)
+                self.storage.commit(place)
             self._offline += 0 if online else rows
             self._loaded = hashlib.sha256((self._loaded + data.fingerprint).encode()).hexdigest()
             if online:
@@ -277,12 +303,11 @@ class ReplayBuffer:
             if self._ended:
                 for env in steps.envs:
                     self._ended.pop(env, None)
-            rows, ids = self.index.append(steps.envs)
+            order = self.index.num_added
+            _, ids = self.index.append(steps.envs)
             columns = {"action": action, "reward": steps.reward, "terminated": steps.terminated}
-            self.storage.write(
-                int(rows[0]), n, {**self.storage.named(obs, next_obs), **columns, "return_to_go": _UNKNOWN}
-            )
-            self.storage.write_final(ids, next_obs)
+            columns = {**self.storage.named(obs, next_obs), **columns}
+            self.storage.append(order, ids, {**columns, "return_to_go": _UNKNOWN}, next_obs)
             for i in (steps.terminated | steps.truncated).nonzero()[0].tolist():
                 if self.autoreset != "disabled":
                     final = {key: column[i : i + 1] for key, column in next_obs.items()}
@@ -342,7 +367,9 @@ class ReplayBuffer:
                 self._end_episode(env)
 
     def _end_episode(self, env: int) -> None:
-        rows = self.index.close(env)
+        self._set_returns(self.index.close(env))
+
+    def _set_returns(self, rows: Ints) -> None:
         reward, terminated = (self.storage.columns[name][rows] for name in ("reward", "terminated"))
         returns = return_to_go(reward, terminated, self.gamma, failure_reward=self.failure_reward)
         self.storage.columns["return_to_go"][rows] = returns
@@ -503,13 +530,16 @@ class ReplayBuffer:
         """Write everything that decides the future of this buffer to one .npz file.
 
         `since` leaves out the columns of the first rows ever inserted: pass the number of rows that a dataset brought,
-        and load the dataset again before `load`.
+        and load the dataset again before `load`. A buffer in files leaves out all columns, which are in its files.
         """
         with self.index.lock:
+            if self.storage.files is not None:
+                since = self.index.num_added
+                self.storage.files.flush()
             header, parts = self.index.state()
             own = {"format": FORMAT, "made": self._made(), "loaded": [self._loaded, self._offline], "since": since}
             columns = {
-                "storage": self.storage.state(self._rows_since(since)),
+                "storage": {} if self.storage.files else self.storage.state(self._rows_since(since)),
                 "ended": {"env": np.array(list(self._ended), np.int64)},
             }
             write_state(path, header | own, parts | columns)
@@ -527,7 +557,12 @@ class ReplayBuffer:
                 self._check_fits(header)
                 self.storage.check_fits(parts.get("storage", {}))
                 self.index.restore(header, parts)
-                self.storage.restore(parts.get("storage", {}), self._rows_since(header["since"]))
+                if self.storage.files is None:
+                    self.storage.restore(parts.get("storage", {}), self._rows_since(header["since"]))
+                elif len(self):
+                    opened = [episode.id for episode in self.index.open.values()]
+                    unfinished = np.isin(self.index.episode_ids[: len(self)], opened)
+                    self.storage.columns["return_to_go"][: len(self)][unfinished] = _UNKNOWN
                 self._ended = dict.fromkeys(parts["ended"]["env"].tolist())
                 self._loaded, self._offline = header["loaded"]
         except DataError as problem:
@@ -547,6 +582,10 @@ class ReplayBuffer:
             if header["made"][name] != ours:
                 raise DataError(f"saved with {name}={header['made'][name]}, and this buffer has {name}={ours}")
         since, held = header["since"], self.index.num_added
+        if self.storage.files is not None:
+            if since != held:
+                raise DataError(f"saved with {since} rows, and the files have {held}: do without it, and refresh")
+            return
         if since not in (0, held):
             raise DataError(f"leaves out a dataset of {since} rows: load it first, and nothing else (there are {held})")
         if since and header["loaded"][0] != self._loaded:

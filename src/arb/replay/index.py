@@ -400,14 +400,28 @@ class ReplayIndex:
             raise DataError(f"the saved buffer has a capacity of {saved}, this one of {self.capacity}")
         with self.lock:
             self.num_added, self.num_ids = num_added, num_ids
-            self._origin_start, self._origin_online = state["origin.start"], state["origin.online"]
-            self._latest = bool(self._origin_online[-1]) if len(self._origin_online) else None
+            self._set_origins(state["origin.start"], state["origin.online"])
             self.episode_ids[: self.size] = state["episode_ids"]
             self._link(state["open"])
             self.sampler.restore(parts.get("sampler", {}))
             self.rng.bit_generator.state = header["rng"]
             self._steps_since_refresh, self._drawn_since_refresh = 0, header["drawn_since_refresh"]
             self.refreshed_at = header["refreshed_at"]
+
+    def reopen(self, num_added: int, episode_ids: Ints, online: Bools) -> None:
+        """Begin with the rows of files, of which these are the episodes and origins; no episode is open."""
+        self.num_added, self.num_ids = num_added, int(episode_ids.max()) + 1
+        self.episode_ids[: self.size] = episode_ids[: self.size]
+        living = np.roll(online[: self.size], -(num_added % self.capacity) if num_added > self.capacity else 0)
+        changes = np.append(0, np.flatnonzero(living[1:] != living[:-1]) + 1)
+        self._set_origins(self.oldest + changes, living[changes])
+        self._link(np.zeros((0, 2), np.int64))
+        if self._listens:
+            self.sampler.insert(np.arange(self.oldest, num_added) % self.capacity)
+
+    def _set_origins(self, start: Ints, online: Bools) -> None:
+        self._origin_start, self._origin_online = start, online
+        self._latest = bool(online[-1]) if len(online) else None
 
     def _link(self, opened: Ints) -> None:
         """Derive links, unfinished episodes and free ids from the episodes of the rows."""

@@ -3,15 +3,28 @@
 The observation after a step is the next row's observation, except at the end of an episode; there it is kept once per
 episode, beside the ring. An open episode keeps the observation it has reached in the same place, so nothing special
 happens to its newest step.
+
+The columns lie in memory, or in memory-mapped files. There, new steps are written to a log first and then to their
+rows, so whoever opens the files of a killed process finds every step that was logged, and no half of one.
 """
 
+import fcntl
+import json
+import math
+import mmap
+import os
+import shutil
+import weakref
+from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError
+from arb.files import check_folder, read_json, write_text
 from arb.replay.dataset import Array, Ints, Leaves, cast_like, unwrapped
 from arb.replay.samplers import State
 
@@ -22,6 +35,8 @@ Some = Ints | slice
 """Rows, by their numbers or as a stretch."""
 
 _PLAIN = {"reward": np.float32, "terminated": np.bool_, "return_to_go": np.float32}
+_FILED = {"episode_id": np.int32, "online": np.bool_}
+"""Columns in files also hold what the index of a buffer keeps in memory."""
 
 
 class Batch(NamedTuple):
@@ -53,17 +68,117 @@ def n_step_return(path: Ints, reward: Array, gamma: float) -> tuple[Ints, NDArra
     return path[steps - 1, np.arange(len(steps))], total, steps
 
 
-class Storage:
-    """Columns for `capacity` steps, allocated when the first step shows their shapes."""
+class Files:
+    """A folder of memory-mapped arrays, for one process at a time."""
 
-    def __init__(self, capacity: int, *, next_obs: bool = False):
+    def __init__(self, folder: Path):
+        check_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, lock = folder, os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
+        weakref.finalize(self, os.close, lock)
+        self._maps: dict[str, mmap.mmap] = {}
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(f"{folder} is in use: end the process that has it open, or del the buffer") from None
+        if not (folder / "buffer.json").exists() and any(path.name != "lock" for path in folder.iterdir()):
+            raise DataError(f"{folder} holds other files and no buffer: choose an empty folder, or a new one")
+
+    def describe(self, header: dict[str, Any], nbytes: int) -> None:
+        """Say what the arrays will be; so many bytes must be free on the disk."""
+        free = shutil.disk_usage(self.folder).free
+        if nbytes > free:
+            found = f"{nbytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+            raise DataError(f"{self.folder}: the buffer needs {found}; lower the capacity or choose another disk")
+        write_text(self.folder / "buffer.json", json.dumps(header))
+
+    def array(self, name: str, rows: int, shape: Iterable[int], dtype: Any, *, held: int = 0) -> Array:
+        """An array in a file of its own, which grows to this many rows; new ones are zero, `held` must be there."""
+        path, shape = self.folder / f"{name}.bin", tuple(shape)
+        row = math.prod(shape) * np.dtype(dtype).itemsize
+        with path.open("a+b") as file:
+            size = file.seek(0, 2)
+            if size < held * row:
+                raise DataError(f"{path} is damaged: it has {size} bytes, not {held * row}; make the buffer anew")
+            if not rows * row:
+                return np.zeros((rows, *shape), dtype)
+            file.truncate(rows * row)
+            self._maps[name] = mmap.mmap(file.fileno(), rows * row)
+        return np.frombuffer(self._maps[name], dtype).reshape(rows, *shape)
+
+    def flush(self) -> None:
+        """Wait until everything is on the disk."""
+        for mapped in self._maps.values():
+            mapped.flush()
+
+    def __reduce__(self) -> Any:
+        raise DataError(f"a buffer in files cannot be copied: copy the folder {self.folder} while it is not open")
+
+
+class Storage:
+    """Columns for `capacity` steps, allocated when the first step shows their shapes, in memory or in a folder."""
+
+    def __init__(self, capacity: int, *, next_obs: bool = False, folder: Path | None = None):
         self.capacity, self.next_obs = capacity, next_obs
+        self.files = None if folder is None else Files(folder)
+        self.made: dict[str, Any] = {}
+        """What else `buffer.json` says of the buffer."""
         self.columns: dict[str, Array] = {}
         """By name: obs (or obs.name for each part of it), action, reward, terminated, return_to_go.
 
         With `next_obs` also next_obs, for steps that need not begin where the last one led.
         """
         self._final: Leaves = {}
+        self._log: dict[str, Array] = {}
+        self._counts = np.zeros(3, np.int64)
+        """In files: rows ever added, and the same before the steps in the log, and how many these are."""
+
+    def open(self) -> int:
+        """Map the files that an earlier process left; returns the number of rows ever added to them."""
+        if self.files is None or not (place := self.files.folder / "buffer.json").exists():
+            return 0
+        header, made = read_json(place), {"capacity": self.capacity, **self.made}
+        try:
+            other = [(name, header[name], ours) for name, ours in made.items() if header[name] != ours]
+            said = {name: (tuple(map(int, shape)), np.dtype(kind)) for name, shape, kind in header["columns"]}
+        except (KeyError, TypeError, ValueError):
+            said, other = {}, []
+        for name, theirs, ours in other:
+            raise DataError(f"{place}: made with {name}={theirs}, and this buffer has {name}={ours}")
+        sound = all(kind.kind in "biuf" and min(shape, default=0) >= 0 for shape, kind in said.values())
+        if not sound or not {"action", *_PLAIN, *_FILED} <= said.keys():
+            raise DataError(f"{place} is damaged: make the buffer anew")
+        self._map(said)
+        if self._counts[1] == self._counts[0] and self._counts[2]:  # logged, and perhaps half of it written
+            logged = {name: column[: self._counts[2]] for name, column in self._log.items()}
+            self._append({name: logged[name] for name in self.columns}, _group(logged, "final."))
+        return int(self._counts[0])
+
+    def _map(self, columns: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
+        """Allocate columns of these shapes and types, or find them in the files."""
+        obs = [name for name in columns if name == "obs" or name.startswith("obs.")]
+        if self.files is None:
+            self.columns = {name: np.zeros((self.capacity, *shape), kind) for name, (shape, kind) in columns.items()}
+            self._final = {name[4:]: np.zeros((0, *columns[name][0]), columns[name][1]) for name in obs}
+            return
+        self._counts = self.files.array("counts", 3, (), np.int64)
+        held = self.capacity if self._counts[0] else 0
+        for i, (name, (shape, kind)) in enumerate(columns.items()):
+            self.columns[name] = self.files.array(f"column{i}", self.capacity, shape, kind, held=held)
+        ids = int(self.columns["episode_id"].max()) + 1 if held else 0
+        if held and self.columns["episode_id"].min() < 0:
+            raise DataError(f"{self.files.folder} is damaged: make the buffer anew")
+        for i, name in enumerate(obs):
+            self._final[name[4:]] = self.files.array(f"final{i}", ids, *columns[name], held=ids)
+        self._map_log(int(self._counts[2]))
+
+    def _map_log(self, rows: int) -> None:
+        if self.files is not None:
+            parts = self.columns | {f"final.{key}": column for key, column in self._final.items()}
+            self._log = {
+                name: self.files.array(f"log{i}", rows, column.shape[1:], column.dtype, held=int(self._counts[2]))
+                for i, (name, column) in enumerate(parts.items())
+            }
 
     @property
     def nbytes(self) -> int:
@@ -81,15 +196,46 @@ class Storage:
         after = {key: cast_like(f"next_{_obs_key(key)}", c, held[_obs_key(key)]) for key, c in next_obs.items()}
         action = cast_like("action", action, held["action"])
         if not self.columns:
-            made = {name: np.zeros((self.capacity, *c.shape[1:]), c.dtype) for name, c in held.items()}
-            self.columns = made | {name: np.zeros(self.capacity, dtype) for name, dtype in _PLAIN.items()}
-            self._final = {key: np.zeros((0, *column.shape[1:]), column.dtype) for key, column in obs.items()}
+            plain = _PLAIN if self.files is None else _PLAIN | _FILED
+            columns = {name: (c.shape[1:], c.dtype) for name, c in held.items()}
+            columns |= {name: ((), np.dtype(kind)) for name, kind in plain.items()}
+            if self.files is not None:
+                row = sum(math.prod(shape) * kind.itemsize for shape, kind in columns.values())
+                said = [(name, shape, kind.str) for name, (shape, kind) in columns.items()]
+                self.files.describe({"capacity": self.capacity, **self.made, "columns": said}, self.capacity * row)
+            self._map(columns)
         return before, action, after
 
     def named(self, obs: Leaves, next_obs: Leaves) -> dict[str, Array]:
         """The parts of observations by the names of their columns."""
         before = {_obs_key(key): column for key, column in obs.items()}
         return before | {f"next_{_obs_key(key)}": c for key, c in next_obs.items()} if self.next_obs else before
+
+    def append(self, order: int, ids: list[int], columns: dict[str, Any], final: Leaves) -> None:
+        """Write one new step of each of these episodes, and where it led; in files all of them are kept, or none."""
+        if self.files is None:
+            self.write(order % self.capacity, len(ids), columns)
+            self.write_final(ids, final)
+            return
+        columns = columns | {"episode_id": ids, "online": True}
+        n = len(ids)
+        if len(self._log["action"]) < n:
+            self._map_log(n)
+        for name, values in (columns | {f"final.{key}": column for key, column in final.items()}).items():
+            self._log[name][:n] = values
+        self._counts[2] = n  # before the place, which makes the log count
+        self._counts[1] = order
+        self._append(columns, final)
+
+    def _append(self, columns: dict[str, Any], final: Leaves) -> None:
+        order, n = int(self._counts[0]), int(self._counts[2])
+        self.write_final(np.asarray(columns["episode_id"]), final)  # first: a row's episode has a place for it
+        self.write(order % self.capacity, n, columns)
+        self.commit(order + n)
+
+    def commit(self, num_added: int) -> None:
+        """All rows up to this one are written."""
+        self._counts[0] = num_added
 
     def write(self, first: int, n: int, columns: dict[str, Any]) -> None:
         """Fill n rows from `first` on, round the end of the ring; a column may be one value for all."""
@@ -108,8 +254,12 @@ class Storage:
         for key, column in obs.items():
             held = self._final[key]
             if len(held) < needed:
-                grown = np.zeros((max(needed, len(held) * 5 // 4), *held.shape[1:]), held.dtype)
-                grown[: len(held)] = held
+                rows, row = max(needed, len(held) * 5 // 4), held.shape[1:]
+                if self.files is None:
+                    grown = np.zeros((rows, *row), held.dtype)
+                    grown[: len(held)] = held
+                else:
+                    grown = self.files.array(f"final{list(self._final).index(key)}", rows, row, held.dtype)
                 self._final[key] = held = grown
             if len(column) == 1:
                 held[needed - 1] = column[0]  # quicker than by a list of one
