@@ -13,7 +13,7 @@ from arb import DataError
 from arb.lab import sweep as module
 from arb.lab.config import flat
 from arb.lab.folder import SHARED, RunFolder
-from arb.lab.grid import grid, plan, pretraining_of
+from arb.lab.grid import grid, plan, pretraining_of, write_plan
 from arb.lab.machine import cores
 from arb.lab.sweep import View, sweep, take, work
 from arb.progress import Screen
@@ -28,34 +28,15 @@ def variants(**axes):
     return grid([TASK], strategies=["arb"], preset="smoke", axes=axes)
 
 
-def planned(out, cells):
-    """Write a plan as an earlier sweep did, and read what it makes of the cells."""
-    cells = [{"folder": cell.folder, "config": flat(cell.config)} for cell in cells]
-    out.joinpath("plan.json").write_text(json.dumps({"cells": cells}))
-
-
-def folders(out, cells):
-    return [cell.folder.split("/")[2] for cell in plan(cells, out).cells]
-
-
 # ---- folders ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_keeps_the_folder_that_it_was_given_first(tmp_path):
-    assert folders(tmp_path, variants(replay_temperature=[1])) == ["arb"]
-    planned(tmp_path, variants(replay_temperature=[1]))
-    assert folders(tmp_path, variants(replay_temperature=[1, 2])) == ["arb", "arb-replay.temperature=2.0"]
-
-
-def test_a_name_that_another_run_has_gets_all_its_settings(tmp_path):
-    planned(tmp_path, variants(schedule_online=[500]))
-    assert folders(tmp_path, variants(schedule_online=[600])) == ["arb-schedule.online=600"]
-
-
-def test_the_plan_keeps_other_configurations_out(tmp_path):
-    planned(tmp_path, grid([TASK], strategies=["naive"], preset="smoke"))
-    with pytest.raises(DataError, match=r"naive/seed-0 with evaluation.episodes = 2, not \d+: choose another"):
-        plan(grid([TASK], strategies=["naive"], preset="demo"), tmp_path)
+def test_a_larger_grid_adds_to_a_smaller_one(tmp_path):
+    assert variants(replay_temperature=[1]) == variants(replay_temperature=[1, 2])[:1]
+    for values in ([1], [2, 3], [1]):
+        write_plan(plan(variants(replay_temperature=values), tmp_path))
+    rows = json.loads((tmp_path / "plan.json").read_text())["cells"]
+    assert [row["config"]["replay.temperature"] for row in rows] == [1, 2, 3]
 
 
 def test_a_run_of_other_settings_in_the_folder_is_refused(tmp_path):
@@ -67,23 +48,11 @@ def test_a_run_of_other_settings_in_the_folder_is_refused(tmp_path):
         plan([cell], tmp_path)
 
 
-def test_a_plan_loads_no_module_and_names_no_folder_elsewhere(tmp_path, monkeypatch):
-    (tmp_path / "evil.py").write_text("raise SystemExit('loaded')")
-    monkeypatch.syspath_prepend(tmp_path)
-    (cell,) = variants()
-    config = flat(cell.config)
-    elsewhere = ("../../out", "/tmp/a/b/c", "a/../b/c", ".a/b/c/d", "a/b/c", "a/b/c/d/e")
-    rows = [{"folder": "a/b/c/seed-0", "config": config | {"agent": "evil:X", "replay.strategy": "evil:Y"}}]
-    rows += [{"folder": folder, "config": config} for folder in elsewhere]
-    (tmp_path / "plan.json").write_text(json.dumps({"cells": rows}))
-    assert plan([cell], tmp_path).cells == [cell]
-
-
 @pytest.mark.parametrize("text", ["{", "[]", '{"cells": 3}', '{"cells": [{"folder": "a"}]}', '{"cells": [3]}'])
 def test_a_damaged_plan_is_refused_in_one_line(tmp_path, text):
     (tmp_path / "plan.json").write_text(text)
     with pytest.raises(DataError, match=r"plan.json is damaged: move it away"):
-        plan(variants(), tmp_path)
+        write_plan(plan(variants(), tmp_path))
 
 
 def test_what_the_python_function_refuses_is_what_the_command_refuses(tmp_path):
@@ -249,8 +218,9 @@ def test_stopping_saves_and_two_sweeps_share_the_rest(done, place):
     assert [process.wait(timeout=300) for process in both] == [0, 0], [process.stderr.read() for process in both]
     for process in both:
         process.stderr.close()
-    for cell in cells:
-        assert bytes_of(place / "stopped" / cell.folder) == bytes_of(out / cell.folder)
+    for cell in cells:  # settings that are given to the command are part of a name
+        (folder,) = (place / "stopped").glob(f"*/iql/{cell.config.replay.strategy}-*/seed-{cell.config.seed}")
+        assert bytes_of(folder) == bytes_of(out / cell.folder)
 
 
 def test_a_slice_of_the_work_is_saved_and_continued(done, place):

@@ -53,8 +53,7 @@ not comparable with published ones. With `--data d4rl` a task needs its file: `a
 def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.epilog = SWEEP
     add_subject(parser, ("task", "agent", "strategy", "seed"))
-    parser.add_argument("-o", "--out", type=Path, help="folder of the sweep (sweeps/PRESET)")
-    _add_working(parser)
+    _add_working(parser, "folder of the sweep (sweeps/PRESET)")
     parser.add_argument("settings", nargs="*", metavar="NAME=V1,V2", help="values of any setting")
     parser.set_defaults(run=sweep)
 
@@ -62,10 +61,9 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 def sweep(options: argparse.Namespace) -> int:
     from arb.lab.grid import grid, seed_range, split_list
 
-    tasks, agents, strategies = map(split_list, (options.task, options.agent, options.strategy))
+    lists = map(split_list, (options.task, options.agent, options.strategy))
     axes = {name: split_list(values) for name, values in map(setting, options.settings)}
-    seeds = seed_range(options.seed)
-    cells = grid(tasks, agents, strategies, seeds, axes, env=options.env, preset=options.preset)
+    cells = grid(*lists, seed_range(options.seed), axes, env=options.env, preset=options.preset)
     out = options.out or Path("sweeps") / options.preset
     status = _carry_out(cells, out, options)
     print(f"results in {out}; `arb report {out}` shows them")
@@ -77,23 +75,20 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 
     parser.epilog = COMPARE
     add_subject(parser, ("strategy", "seed"), strategy=",".join(COMPARED), seed="0-2")
-    parser.add_argument("-o", "--out", type=Path, help="folder of the comparison (compare/TASK-AGENT-PRESET)")
-    _add_working(parser)
+    _add_working(parser, "folder of the comparison (compare/TASK-AGENT-PRESET)")
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="any setting, the same for all runs")
     parser.set_defaults(run=compare)
 
 
 def compare(options: argparse.Namespace) -> int:
     from arb.lab.grid import comparison, grid, seed_range, split_list
+    from arb.report.page import make_report
 
     lists = ([options.task], [options.agent], split_list(options.strategy), seed_range(options.seed))
-    given = dict(map(setting, options.settings))
-    cells = grid(*lists, env=options.env, preset=options.preset, overrides=given)
+    cells = grid(*lists, env=options.env, preset=options.preset, overrides=dict(map(setting, options.settings)))
     folder, title = comparison(options.task, options.agent, options.preset)
     out = options.out or folder
     status = _carry_out(cells, out, options)
-    from arb.report.page import make_report
-
     report = make_report([out], out / "report", title=title)
     print(f"\n{report.text}\n\nreport in {report.page}")
     return status
@@ -110,13 +105,13 @@ def add_reproduce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", dest="archived", metavar="ARCHIVE:RUN", help=again)
     parser.add_argument("-p", "--preset", default="smoke", help=f"how much training: {', '.join(SEEDS)}")
     parser.add_argument("--data", help=f"{' or '.join(DATA)} (suite for smoke, else d4rl)")
-    parser.add_argument("-o", "--out", type=Path, help="folder of the runs (reproduce/NAME-PRESET)")
-    _add_working(parser)
+    _add_working(parser, "folder of the runs (reproduce/NAME-PRESET)")
     parser.set_defaults(run=reproduce)
 
 
 def reproduce(options: argparse.Namespace) -> int:
     from arb.paper.experiments import EXPERIMENTS, cells_of
+    from arb.paper.tables import render
 
     if bool(options.name) == bool(options.archived):
         raise DataError("name an experiment, or an archived run with --run ARCHIVE:RUN")
@@ -126,8 +121,6 @@ def reproduce(options: argparse.Namespace) -> int:
     cells = cells_of(options.name, options.preset, data)
     out = options.out or Path("reproduce") / f"{options.name}-{options.preset}"
     status = _carry_out(cells, out, options)
-    from arb.paper.tables import render
-
     print(f"\n{render(options.name, [out], out / 'report')}")
     tasks, all_tasks = {cell.config.task for cell in cells}, EXPERIMENTS[options.name].tasks
     if len(tasks) < len(all_tasks):
@@ -151,9 +144,8 @@ def _again(archived: str, out: Path | None) -> int:
     before = archived_run(archived)
     for name in (before.agent, str(before.config.get("replay.strategy")), str(before.config.get("env", ""))):
         if is_plug_in(name):
-            raise DataError(
-                f"{archived} uses {name}, and an archive may not load code: use `arb run` with its settings"
-            )
+            unsafe = f"{archived} uses {name}, and an archive may not load code: use `arb run` with its settings"
+            raise DataError(unsafe)
     try:
         config = from_flat(before.config)
     except (KeyError, TypeError, ValueError) as error:
@@ -165,20 +157,20 @@ def _again(archived: str, out: Path | None) -> int:
     same, said = agreement(before, now)
     print(f"{archived} {said}")
     print(f"archived  {processor_text(before.machine)}\nhere      {processor_text(now.machine)}")
-    for what, old, new in (
-        ("data", before.data_hash[:12], now.data_hash[:12]),
-        ("commit", before.machine.get("commit"), now.machine.get("commit")),
-        ("cores", before.machine.get("cores"), now.machine.get("cores")),
-        *((name, version, now.versions.get(name)) for name, version in before.versions.items()),
-    ):
-        if old != new:
-            print(f"other {what}: {old}, here {new}")
+    then, here = (
+        {"data": one.data_hash[:12], **{name: one.machine.get(name) for name in ("commit", "cores")}, **one.versions}
+        for one in (before, now)
+    )
+    print(
+        "".join(f"other {name}: {old}, here {here.get(name)}\n" for name, old in then.items() if old != here.get(name))
+    )
     return 0 if same else 1
 
 
 # ---- what they share -------------------------------------------------------------------------------------------------
-def _add_working(parser: argparse.ArgumentParser) -> None:
+def _add_working(parser: argparse.ArgumentParser, out: str) -> None:
     add = parser.add_argument
+    add("-o", "--out", type=Path, help=out)
     add("--workers", type=int, help="processes on this machine (one per core)")
     ray = "run on Ray: on the cluster at ADDRESS or $RAY_ADDRESS, or else on one started on this machine"
     add("--ray", nargs="?", const="", metavar="ADDRESS", help=ray)

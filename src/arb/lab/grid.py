@@ -1,10 +1,8 @@
 """Grids of runs: every combination of tasks, agents, strategies, settings and seeds, and the folder of each."""
 
-import hashlib
 import itertools
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -30,8 +28,6 @@ class Cell(NamedTuple):
 
     folder: str
     config: Config
-    full: str = ""
-    """The folder's name with all settings that were given, for a sweep that has given `folder` to another run."""
 
 
 def grid(
@@ -47,13 +43,12 @@ def grid(
 ) -> list[Cell]:
     """All combinations, in order; a setting of an agent or a strategy is for those that have it.
 
-    Folders are named after the settings that differ between cells.
+    A folder is named after the values of the axes that are not the preset's.
 
     >>> [cell.folder for cell in grid(["hopper-medium-v2"], strategies=["naive", "arb"],
-    ...                               axes={"replay.temperature": [0.5, 2], "schedule.online": [500]})]
-    ... # doctest: +NORMALIZE_WHITESPACE
+    ...                               axes={"replay.temperature": [0.2, 2]})]     # doctest: +NORMALIZE_WHITESPACE
     ['hopper-medium-v2/iql/naive/seed-0',
-     'hopper-medium-v2/iql/arb-replay.temperature=0.5/seed-0',
+     'hopper-medium-v2/iql/arb/seed-0',
      'hopper-medium-v2/iql/arb-replay.temperature=2.0/seed-0']
 
     Args:
@@ -66,28 +61,20 @@ def grid(
         preset: how much training.
         overrides: one value by setting, for all cells; never part of a name.
     """
-    axes, overrides, seeds = dict(sorted((axes or {}).items())), dict(overrides or {}), list(seeds)
-    pairs = list(itertools.product(agents, strategies))
-    _check_axes(axes, pairs)
-    nobodys = {key for key in overrides if not any(_reads(*pair, key) for pair in pairs)}  # `configure` says why
-    made: list[tuple[Config, list[str]]] = []
-    for task, (agent, strategy) in itertools.product(tasks, pairs):
-        read = {key: values for key, values in axes.items() if _reads(agent, strategy, key)}
-        own = {key: value for key, value in overrides.items() if key in nobodys or _reads(agent, strategy, key)}
-        for values, seed in itertools.product(list(itertools.product(*read.values())), seeds):
-            given = {**own, **dict(zip(read, values, strict=True))}
-            config = configure(
-                task=task, env=env, agent=agent, strategy=strategy, seed=seed, preset=preset, overrides=given
-            )
-            made.append((config, list(read)))
-    seen = {(key, repr(flat(config)[key])) for config, keys in made for key in keys}
-    differing = {key for key, times in Counter(key for key, _ in seen).items() if times > 1}
+    overrides, pairs, seeds = dict(overrides or {}), list(itertools.product(agents, strategies)), list(seeds)
+    values = {key: [value] for key, value in overrides.items()} | dict(sorted((axes or {}).items()))
+    for key in values:
+        _check_axis(key, values[key], pairs)
     cells: dict[str, Cell] = {}
-    for config, keys in made:
-        short = _folder(config, [key for key in keys if key in differing])
-        cell = Cell(short, config, _folder(config, keys))
-        if cells.setdefault(cell.folder, cell) != cell:
-            raise DataError(f"two different runs would be kept in {cell.folder}: give them different settings")
+    for task, (agent, strategy) in itertools.product(tasks, pairs):
+        named: dict[str, Any] = {"task": task, "env": env, "agent": agent, "strategy": strategy, "preset": preset}
+        read = [key for key in values if _reads(agent, strategy, key)]
+        usual = flat(configure(**named, overrides={key: overrides[key] for key in read if key in overrides}))
+        for given, seed in itertools.product(list(itertools.product(*(values[key] for key in read))), seeds):
+            config = configure(**named, seed=seed, overrides=dict(zip(read, given, strict=True)))
+            cell = Cell(_folder(config, [key for key in read if flat(config)[key] != usual[key]]), config)
+            if cells.setdefault(cell.folder, cell) != cell:
+                raise DataError(f"two different runs would be kept in {cell.folder}: give them different settings")
     return list(cells.values())
 
 
@@ -99,22 +86,21 @@ def _reads(agent: str, strategy: str, key: str) -> bool:
     return group != "settings" or name in {f.name for f in fields(settings_class(agent))}
 
 
-def _check_axes(axes: Mapping[str, Sequence[Any]], pairs: Sequence[tuple[str, str]]) -> None:
-    configure(overrides={key: values for key, values in axes.items() if key in OPTIONS})  # refuses them
-    for key, values in axes.items():
-        if not any(_reads(agent, strategy, key) for agent, strategy in pairs):
-            readers = [name for name in STRATEGIES if _reads(pairs[0][0], name, key)]
-            if readers:
-                only = f"{key} is read only by {' and '.join(readers)}, which is not among the strategies"
-                raise DataError(f"{only}: add --strategy {readers[0]}")
-            configure(agent=pairs[0][0], strategy=pairs[0][1], overrides={key: values[0]})  # says what is wrong
+def _check_axis(key: str, values: Sequence[Any], pairs: Sequence[tuple[str, str]]) -> None:
+    """Refuse a setting that has an option of its own, or that no pair of agent and strategy reads."""
+    if key in OPTIONS or not any(_reads(*pair, key) for pair in pairs):
+        readers = [name for name in STRATEGIES if key.startswith("replay.") and _reads(pairs[0][0], name, key)]
+        if readers and key not in OPTIONS:
+            only = f"{key} is read only by {' and '.join(readers)}, which is not among the strategies"
+            raise DataError(f"{only}: add --strategy {readers[0]}")
+        configure(agent=pairs[0][0], strategy=pairs[0][1], overrides={key: values[0]})  # says what is wrong
 
 
 def _folder(config: Config, keys: Iterable[str]) -> str:
-    values, strategy = flat(config), folder_name(config.replay.strategy)
-    name = "-".join([strategy, *(f"{key}={_text(values[key])}" for key in keys)])
+    strategy = folder_name(config.replay.strategy)
+    name = "-".join([strategy, *(f"{key}={_text(flat(config)[key])}" for key in keys)])
     if len(name) > LONGEST_NAME:
-        name = f"{strategy}-{_hash(name)[:12]}"
+        name = f"{strategy}-{digest(name, {})[:12]}"
     return "/".join((folder_name(config.task), folder_name(config.agent), name, f"seed-{config.seed}"))
 
 
@@ -130,11 +116,7 @@ def folder_name(text: str) -> str:
     if re.fullmatch(r"[\w.+=(),-]+", plain) and plain == without_suffix(plain) and plain[0] != ".":
         return plain
     stem = re.sub(r"[^\w.+=(),-]+", "-", without_suffix(text.rstrip("/").rpartition("/")[2]))
-    return f"{stem.strip('.-') or 'data'}-{_hash(text)[:8]}"
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return f"{stem.strip('.-') or 'data'}-{digest(text, {})[:8]}"
 
 
 def comparison(task: str, agent: str, preset: str) -> tuple[Path, str]:
@@ -144,23 +126,13 @@ def comparison(task: str, agent: str, preset: str) -> tuple[Path, str]:
 
 
 def split_list(text: str) -> list[str]:
-    """A list as it is written on the command line: commas separate, but not inside brackets or quotes.
+    """A list as it is written on the command line: commas separate, but not inside brackets.
 
     >>> split_list("(-12,7),(-9,7)")
     ['(-12,7)', '(-9,7)']
     """
-    parts, depth, quote = [""], 0, ""
-    for letter in text:
-        if letter == "," and not depth and not quote:
-            parts.append("")
-            continue
-        parts[-1] += letter
-        if letter in "'\"" and quote in ("", letter):
-            quote = "" if quote else letter
-        elif not quote:
-            depth += (letter in "([") - (letter in ")]")
-    parts = [part.strip() for part in parts]
-    if depth or quote or not all(parts):
+    parts = [part.strip() for part in re.split(r",(?![^(\[]*[)\]])", text)]
+    if not all(part and len(re.findall(r"[(\[]", part)) == len(re.findall(r"[)\]]", part)) for part in parts):
         raise DataError(f"{text!r} is not a list: write A,B,C, a tuple in brackets, e.g. replay.clip='(-12,7),(-9,7)'")
     return parts
 
@@ -205,48 +177,14 @@ class Plan(NamedTuple):
 
 
 def plan(cells: Iterable[Cell], out: str | Path) -> Plan:
-    """Find a folder for every cell, and refuse what would make every run of its kind fail; nothing is written.
-
-    A run that plan.json knows keeps its folder, whatever today's grid would call it. Where a name was given to another
-    run, the name with all given settings is taken.
-    """
-    out = Path(out).absolute()
+    """Look at the folders of the cells, and refuse what would make every run of its kind fail; nothing is written."""
+    out, cells = Path(out).absolute(), list(cells)
     check_folder(out)
-    planned = _planned(out)
-    known = {_frozen(config): folder for folder, config in planned.items()}
-    placed = []
     for cell in cells:
-        asked = flat(cell.config)
-        folder = known.get(_frozen(asked), cell.full if planned.get(cell.folder, asked) != asked else cell.folder)
-        held = planned.get(folder, asked)
-        if held != asked:
-            key = next(key for key in sorted(held.keys() | asked.keys()) if held.get(key) != asked.get(key))
-            raise DataError(
-                f"{out} plans {folder} with {key} = {held.get(key)!r}, not {asked.get(key)!r}: "
-                "choose another folder with --out"
-            )
-        RunFolder(out / folder).check_config(cell.config)
-        placed.append(cell._replace(folder=folder))
-    left = [cell for cell in placed if not RunFolder(out / cell.folder).finished(cell.config)]
+        RunFolder(out / cell.folder).check_config(cell.config)
+    left = [cell for cell in cells if not RunFolder(out / cell.folder).finished(cell.config)]
     _check_possible(left)
-    return Plan(out, placed, left)
-
-
-def _frozen(config: Mapping[str, Any]) -> str:
-    return json.dumps(config, sort_keys=True)
-
-
-def _planned(out: Path) -> dict[str, dict[str, Any]]:
-    """The configurations in plan.json by their folders; a name that `grid` would not make is passed over."""
-    if not (out / PLAN).exists():
-        return {}
-    try:
-        planned = {str(cell["folder"]): dict(cell["config"]) for cell in read_json(out / PLAN)["cells"]}
-    except (ValueError, KeyError, TypeError):
-        damaged = f"{out / PLAN} is damaged: move it away; the runs beside it keep their own config.json"
-        raise DataError(damaged) from None
-    name = r"[\w+=(),-][\w.+=(),-]*"
-    return {folder: config for folder, config in planned.items() if re.fullmatch("/".join([name] * 4), folder)}
+    return Plan(out, cells, left)
 
 
 def _check_possible(cells: Sequence[Cell]) -> None:
@@ -264,10 +202,15 @@ def _check_possible(cells: Sequence[Cell]) -> None:
 
 def write_plan(plan: Plan) -> None:
     """Add the cells to plan.json; two sweeps may do so at once."""
+    file = plan.out / PLAN
     with locked(plan.out / ".lock"):
-        rows = _planned(plan.out) | {cell.folder: flat(cell.config) for cell in plan.cells}
-        text = json.dumps({"cells": [{"folder": f, "config": c} for f, c in rows.items()]}, indent=1)
-        write_text(plan.out / PLAN, text)
+        try:
+            rows = {row["folder"]: row["config"] for row in read_json(file)["cells"]} if file.exists() else {}
+        except (ValueError, KeyError, TypeError):
+            damaged = f"{file} is damaged: move it away; the runs beside it keep their own config.json"
+            raise DataError(damaged) from None
+        rows |= {cell.folder: flat(cell.config) for cell in plan.cells}
+        write_text(file, json.dumps({"cells": [{"folder": f, "config": c} for f, c in rows.items()]}, indent=1))
 
 
 def pretraining_of(config: Config) -> str:

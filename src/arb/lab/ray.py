@@ -24,16 +24,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from queue import Empty, Queue
 from typing import Any
 
 from arb.data.formats import split_columns
 from arb.errors import DataError
 from arb.lab import sweep
-from arb.lab.config import Config, from_flat
-from arb.lab.folder import SHARED, RunFolder
+from arb.lab.config import Config, flat, from_flat
+from arb.lab.folder import SHARED
 from arb.lab.grid import Cell, pretraining_of
 from arb.lab.machine import cores
-from arb.lab.sweep import Claim, Message, Say, Stop, View, Worker
+from arb.lab.sweep import Claim, Message, Request, Say, Stop, View, Worker
 from arb.suite.datasets import locate
 
 MAX_RETRIES = 5  # of a slice whose node or process was lost
@@ -65,12 +66,13 @@ def _unreachable(address: str) -> str:
     return ""
 
 
-def on_ray(request: Mapping[str, Any], address: str, view: View, asked_to_stop: Stop) -> None:
+def on_ray(request: Request, address: str, view: View, asked_to_stop: Stop) -> None:
     """Let the nodes of a cluster do the work; without an address, start Ray on this machine for this sweep alone."""
     # Ray names sockets after its folder, whose path must be short.
     short = tempfile.gettempdir() if len(tempfile.gettempdir()) < 40 else "/tmp"
-    folder = tempfile.mkdtemp(prefix="arb-", dir=short)
-    driver = Worker(drive, {**request, "address": address, "folder": folder}, Path(folder) / "driver.log")
+    folder, queue = tempfile.mkdtemp(prefix="arb-", dir=short), Queue[Any]()
+    own = {**request, "address": address, "folder": folder}
+    driver = Worker("arb.lab.ray:drive", own, Path(folder) / "driver.log", queue)
     head, stopping, heard = "", False, time.monotonic()
     try:
         while True:
@@ -79,11 +81,11 @@ def on_ray(request: Mapping[str, Any], address: str, view: View, asked_to_stop: 
                 view.screen.say("Cancelling the tasks; what they did since their last slice is lost")
                 driver.process.terminate()
             message: Message | None = {"event": "silence"}
-            if driver.messages.poll(sweep.WAIT_SECONDS):
-                message, heard = driver.receive(), time.monotonic()
+            with suppress(Empty):
+                message, heard = queue.get(timeout=sweep.WAIT_SECONDS)[1], time.monotonic()
+            if message is None and (stopping or not driver.death()):
+                return
             if message is None or time.monotonic() - heard > (SILENT_SECONDS if head else START_SECONDS):
-                if stopping:
-                    return
                 if "Traceback" in driver.printed():
                     raise RuntimeError(f"the process that talks to Ray failed:\n{driver.printed()}")
                 if head:
@@ -91,12 +93,10 @@ def on_ray(request: Mapping[str, Any], address: str, view: View, asked_to_stop: 
                     raise DataError(f"the head of the Ray cluster at {head} is gone; {again}")
                 message = {"event": "refused", "reason": "it does not answer"}
             match message:
-                case {"event": "connected", "head": found}:
-                    head = found
-                case {"event": "refused", "reason": reason}:
-                    raise DataError(_refusal(address, reason, driver.printed()))
-                case {"event": "end"}:
-                    return
+                case {"event": "connected"}:
+                    head = message["head"]
+                case {"event": "refused"}:
+                    raise DataError(_refusal(address, message["reason"], driver.printed()))
                 case _:
                     view.hear(message)
     finally:
@@ -113,7 +113,7 @@ def _refusal(address: str, reason: str, log: str) -> str:
 
 
 # ---- in the driver ---------------------------------------------------------------------------------------------------
-def drive(request: Mapping[str, Any], say: Say, asked_to_stop: Stop) -> None:
+def drive(request: Request, say: Say, asked_to_stop: Stop) -> None:
     """Connect, send every cell that can be taken as a task, and put what comes back into its folder."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     own: dict[str, Any] = {}
@@ -162,7 +162,7 @@ def _look(ray: Any, head: str, say: Say) -> None:
 class _Driver:
     """Folders as tasks of Ray, which keeps the queue."""
 
-    def __init__(self, ray: Any, request: Mapping[str, Any], say: Say):
+    def __init__(self, ray: Any, request: Request, say: Say):
         self._ray, self._request, self._say, self._out = ray, request, say, Path(request["out"])
         self._cells = [Cell(folder, from_flat(config)) for folder, config in request["cells"]]
         self._task = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(run_slice)
@@ -170,33 +170,31 @@ class _Driver:
         self._inputs: dict[tuple[str, ...], tuple[str, list[Any]]] = {}
 
     def work(self, asked_to_stop: Stop) -> None:
-        while not asked_to_stop():
+        while not asked_to_stop() and not all(sweep.is_settled(self._out, cell) for cell in self._cells):
             while claim := sweep.take(self._out, self._cells):
                 self._say({"event": "begins", "cell": claim.cell.folder})
                 self._send(claim)
-            if self._claims:
-                for sent in self._ray.wait(list(self._claims), num_returns=1, timeout=sweep.WAIT_SECONDS)[0]:
-                    self._receive(sent)
-            elif all(sweep.is_settled(RunFolder(self._out / cell.folder), cell) for cell in self._cells):
-                return
-            else:
+            if not self._claims:
                 time.sleep(sweep.WAIT_SECONDS)  # another sweep works on the rest
+                continue
+            for sent in self._ray.wait(list(self._claims), num_returns=1, timeout=sweep.WAIT_SECONDS)[0]:
+                self._receive(sent, self._claims.pop(sent))
         for sent in self._claims:
             self._ray.cancel(sent, force=True)
 
     def _send(self, claim: Claim) -> None:
-        config = claim.cell.config
-        note = self._out / SHARED / f"{pretraining_of(config)}.name"  # under which name its pre-training is kept
+        note = self._name_of_pretraining(claim)
         kept = f"{SHARED}/{note.read_text() if note.exists() else 'none'}"
         state = packed({"run": claim.folder.path, kept: self._out / kept})
-        task = {key: self._request[key] for key in ("retry", "seconds")}
-        task["cells"] = [(claim.cell.folder, dict(self._request["cells"])[claim.cell.folder])]
-        self._claims[self._task.remote(task, state, *self._input(config))] = claim
+        task = {**self._request, "cells": [(claim.cell.folder, flat(claim.cell.config))]}
+        self._claims[self._task.remote(task, state, *self._input(claim.cell.config))] = claim
 
-    def _receive(self, sent: Any) -> None:
+    def _name_of_pretraining(self, claim: Claim) -> Path:
+        """The file with the name under which a run's pre-training is kept: only a node with the data can tell it."""
+        return self._out / SHARED / f"{pretraining_of(claim.cell.config)}.name"
+
+    def _receive(self, sent: Any, claim: Claim) -> None:
         """Put a folder back into its place, and send it on if there is more to do."""
-        claim = self._claims.pop(sent)
-        cell, folder = claim.cell, claim.folder
         try:
             messages, archive = self._ray.get(sent, timeout=10.0)
         except self._ray.exceptions.GetTimeoutError:  # its node died just now, and Ray repeats the task
@@ -204,8 +202,8 @@ class _Driver:
             return
         except self._ray.exceptions.RayError as problem:
             reason = f"Ray: {type(problem).__name__}: {(str(problem).splitlines() or ['no reason given'])[0]}"
-            folder.write_failure(reason, str(problem))
-            self._say({"event": "failed", "cell": cell.folder, "reason": reason, "again": False})
+            claim.folder.write_failure(reason, str(problem))
+            self._say({"event": "failed", "cell": claim.cell.folder, "reason": reason, "again": False})
             claim.release()
             return
         with tempfile.TemporaryDirectory(prefix="arb-", dir=self._out / SHARED) as scratch:
@@ -213,15 +211,15 @@ class _Driver:
             for kept in (path for path in (Path(scratch) / SHARED).glob("[0-9a-f]*") if path.is_dir()):
                 if not (self._out / SHARED / kept.name).exists():
                     kept.replace(self._out / SHARED / kept.name)
-                (self._out / SHARED / f"{pretraining_of(cell.config)}.name").write_text(kept.name)
-            put_back(Path(scratch) / "run", folder.path)
+                self._name_of_pretraining(claim).write_text(kept.name)
+            put_back(Path(scratch) / "run", claim.folder.path)
         for message in messages:
             self._say(message)
             if message.get("phase") == "online":
                 claim.pretraining.close()
             elif message["event"] == "failed" and not message["again"]:
                 sweep.give_up_pretraining(claim, self._request, message["reason"])
-        if sweep.is_settled(folder, cell):
+        if sweep.is_settled(self._out, claim.cell):
             claim.release()
         else:
             self._send(claim)
@@ -276,15 +274,13 @@ def take_core() -> socket.socket | None:
 
     A core is taken by a name in Linux's abstract namespace, which the system frees. If all are taken, one is shared.
     """
-    own = cores()
-    for core in own if sys.platform == "linux" else ():
-        taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for core in cores():
         with suppress(OSError):
             taken.bind(f"\0arb-core-{core}")
             sweep.pin(core)
             return taken
-        taken.close()
-    sweep.pin(own[os.getpid() % len(own)])
+    sweep.pin(cores()[os.getpid() % len(cores())])
     return None
 
 

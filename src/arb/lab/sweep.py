@@ -8,22 +8,22 @@ A worker is a process on one core. XLA looks once how many cores there are and n
 run ends in the same bytes in a sweep, on Ray, and alone on one core.
 """
 
+import importlib
 import itertools
-import multiprocessing
+import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple, cast
+from queue import Empty, Queue
+from typing import IO, Any, NamedTuple, cast
 
 from arb.errors import DataError, Interrupted
 from arb.files import locked
@@ -35,22 +35,20 @@ from arb.progress import PHASES, Screen, count, described
 
 WAIT_SECONDS, SAVE_SECONDS = 0.5, 120.0  # between two looks for a folder to take; between two checkpoints
 Message = dict[str, Any]
+Request = Mapping[str, Any]
 Say = Callable[[Message], None]
 Stop = Callable[[], bool]
-Target = Callable[[Mapping[str, Any], Say, Stop], None]
-SPAWN = multiprocessing.get_context("spawn")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 # ---- workers ---------------------------------------------------------------------------------------------------------
 class Claim(NamedTuple):
-    """A cell whose folder this process has locked, with its pre-training until that is there."""
+    """A cell whose folder this process has locked, and its pre-training until that is there."""
 
     cell: Cell
     folder: RunFolder
     lock: ExitStack
     pretraining: ExitStack
-    """Closed when the pre-training is there: others may go on from it."""
 
     def release(self) -> None:
         self.pretraining.close()
@@ -61,82 +59,81 @@ def take(out: Path, cells: Iterable[Cell]) -> Claim | None:
     """Claim the next cell that is not finished, has not failed, and that nobody works on or pre-trains for."""
     for cell in cells:
         claim = Claim(cell, RunFolder(out / cell.folder), ExitStack(), ExitStack())
-        try:
-            if not is_settled(claim.folder, cell):
+        with suppress(DataError):  # somebody has it
+            if not is_settled(out, cell):
                 claim.lock.enter_context(locked(claim.folder.lock, "taken"))
                 place = out / SHARED / f"{pretraining_of(cell.config)}.lock"
                 claim.pretraining.enter_context(locked(place, "under way"))
-                if not is_settled(claim.folder, cell):  # nobody was faster
+                if not is_settled(out, cell):  # nobody was faster
                     return claim
-        except DataError:
-            pass
         claim.release()
     return None
 
 
-def is_settled(folder: RunFolder, cell: Cell) -> bool:
+def is_settled(out: Path, cell: Cell) -> bool:
+    """Whether a run has failed or is finished."""
+    folder = RunFolder(out / cell.folder)
     return folder.failure_mark.exists() or folder.finished(cell.config)
 
 
-def work(request: Mapping[str, Any], say: Say, asked_to_stop: Stop) -> None:
+def work(request: Request, say: Say, asked_to_stop: Stop) -> None:
     """Take cells and run them until all are settled, or until asked to stop.
 
     A request has the folder `out` of the sweep, the `cells` as folders and configurations, and how often to `retry` a
     failed run; perhaps a file of `data` to read instead of what the configurations name, a folder of `modules` to
     import from, and `seconds` after which to save and stop. Messages have an `event` and the folder of a `cell`.
     """
-    if request.get("modules") and request["modules"] not in sys.path:
-        sys.path.insert(0, request["modules"])
-    until = time.monotonic() + (float("inf") if request.get("seconds") is None else request["seconds"])
-    out, like = Path(request["out"]), ("", "")
+    sys.path[:0] = {request["modules"]} - {*sys.path} if "modules" in request else ()
+    out, until = Path(request["out"]), time.monotonic() + request.get("seconds", float("inf"))
     cells = [Cell(folder, from_flat(config)) for folder, config in request["cells"]]
     datasets: dict[str, Any] = {}
-    while left := [cell for cell in cells if not is_settled(RunFolder(out / cell.folder), cell)]:
-        # Runs of the same agent and task share compiled code.
-        claim = take(out, sorted(left, key=lambda cell: (cell.config.agent, cell.config.task) != like))
+
+    def stop() -> bool:
+        return asked_to_stop() or time.monotonic() > until
+
+    while not all(is_settled(out, cell) for cell in cells):
+        claim = take(out, cells)
         if claim is None:
             time.sleep(WAIT_SECONDS)
         else:
-            like = (claim.cell.config.agent, claim.cell.config.task)
             try:
-                _run(claim, request, datasets, say, lambda: asked_to_stop() or time.monotonic() > until)
+                _run(claim, request, datasets, say, stop)
             finally:
                 claim.release()
-        if asked_to_stop() or time.monotonic() > until:
+        if stop():
             return
 
 
-def _run(claim: Claim, request: Mapping[str, Any], datasets: dict[str, Any], say: Say, stop: Stop) -> None:
+def _run(claim: Claim, request: Request, datasets: dict[str, Any], say: Say, stop: Stop) -> None:
     """Run a cell, again if it fails for a reason that may go away; `datasets` keeps that of the last task."""
     from arb.lab.setup import Setup, load_data
     from arb.lab.training import run_locked
 
-    config, phase = claim.cell.config, "pretrain"
-    about, cache = {"cell": claim.cell.folder}, Path(request["out"]) / SHARED
+    config, phase, cell = claim.cell.config, "pretrain", claim.cell.folder
 
     def tell(now: str, step: int, total: int, metrics: dict[str, float]) -> None:
         nonlocal phase
         phase = now
         if phase == "online":
-            claim.pretraining.close()
-        say({"event": "progress", **about, "phase": phase, "step": step, "total": total, "metrics": metrics})
+            claim.pretraining.close()  # others may go on from it
+        say({"event": "progress", "cell": cell, "phase": phase, "step": step, "total": total, "metrics": metrics})
 
     for attempt in itertools.count():
-        say({"event": "begins", **about})
+        say({"event": "begins", "cell": cell})
         try:
             if config.task not in datasets:
                 datasets.clear()
                 datasets[config.task] = load_data(config.task, request.get("data"))
-            setup = Setup.of(config, datasets[config.task])
+            setup, cache = Setup.of(config, datasets[config.task]), Path(request["out"]) / SHARED
             result = run_locked(config, claim.folder, cache, tell, SAVE_SECONDS, setup, stop=stop)
-            say({"event": "done", **about, "score": result.last})
+            say({"event": "done", "cell": cell, "score": result.last})
         except Interrupted as stopped:
-            say({"event": "stopped", **about, "reason": str(stopped)})
+            say({"event": "stopped", "cell": cell, "reason": str(stopped)})
         except Exception as failure:
             text, explained = " ".join(str(failure).split()), isinstance(failure, DataError)
             reason = text if explained else f"{type(failure).__name__}: {text}"
             again = attempt < request["retry"] and not explained  # what is explained would fail in the same way
-            say({"event": "failed", **about, "reason": reason, "again": again, "phase": phase})
+            say({"event": "failed", "cell": cell, "reason": reason, "again": again, "phase": phase})
             if again:
                 continue
             claim.folder.write_failure(reason, traceback.format_exc())
@@ -145,98 +142,85 @@ def _run(claim: Claim, request: Mapping[str, Any], datasets: dict[str, Any], say
         return
 
 
-def give_up_pretraining(claim: Claim, request: Mapping[str, Any], reason: str) -> None:
+def give_up_pretraining(claim: Claim, request: Request, reason: str) -> None:
     """Mark the runs that would have started from the same pre-training: it would fail again."""
-    group = pretraining_of(claim.cell.config)
     for folder, config in request["cells"]:
         place = RunFolder(Path(request["out"]) / folder)
-        if folder != claim.cell.folder and pretraining_of(from_flat(config)) == group and not place.done:
+        same = pretraining_of(from_flat(config)) == pretraining_of(claim.cell.config)
+        if same and folder != claim.cell.folder and not place.done:
             place.write_failure(f"its pre-training failed: {reason}", "")
 
 
 class Worker:
-    """A process for one request, on one core if one is given; `log` takes what it prints, `cell` is its run."""
+    """A process in which the function `module:name` handles a request, on one core if one is given.
 
-    def __init__(self, target: Target, request: Mapping[str, Any], log: Path, core: int | None = None):
+    What it says is put into a queue, with itself, and None when it has ended; what it prints goes to a log.
+    """
+
+    def __init__(self, function: str, request: Request, log: Path, queue: Queue[Any], core: int | None = None):
         self.core, self.cell, self.log = core, "", log
-        self.messages, theirs = SPAWN.Pipe(duplex=False)  # of its own: one that dies while it writes harms no other
-        self.process = SPAWN.Process(target=_serve, args=(target, request, theirs, log, core is not None))
-        with _inherited(core):
-            self.process.start()
-        theirs.close()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        code = "import sys; from arb.lab.sweep import serve; serve(*sys.argv[1:])"
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | ({} if core is None else ONE_THREAD)
+        command = [sys.executable, "-P", "-c", code, function, "" if core is None else str(core)]
+        # In a session of its own: Ctrl-C is for whoever starts it.
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, env=environment, text=True,
+                start_new_session=True,
+            )  # fmt: skip
+        threading.Thread(target=self._listen, args=(queue,), daemon=True).start()
+        with suppress(BrokenPipeError):  # it has died already
+            print(json.dumps(request), file=self.process.stdin, flush=True)
 
-    def receive(self) -> Message | None:
-        """Its next message; None if it died."""
-        try:
-            return cast(Message, self.messages.recv())
-        except (EOFError, OSError):
-            return None
+    def _listen(self, queue: Queue[Any]) -> None:
+        with suppress(ValueError):  # of a line that a kill cut short
+            for line in cast(IO[str], self.process.stdout):
+                queue.put((self, json.loads(line)))
+        queue.put((self, None))
 
     def death(self) -> str:
-        """How a process that is gone ended."""
-        self.process.join()
-        status = self.process.exitcode or 0
+        """How it ended; empty if it did all that it was asked to do."""
+        status = self.process.wait()
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        return f"its worker process {how}{' (out of memory?)' if status == -signal.SIGKILL else ''}"
+        return f"its worker process {how}{' (out of memory?)' * (status == -signal.SIGKILL)}" if status else ""
 
     def printed(self) -> str:
         """The last of what it printed."""
-        return self.log.read_text(errors="replace").strip()[-4000:] if self.log.exists() else ""
+        return self.log.read_text(errors="replace").strip()[-4000:]
 
     def close(self, seconds: float = 0.0) -> None:
         """Wait so long for it to end; then end it."""
-        self.process.join(seconds)
-        self.process.kill()
-        self.process.join()
-        self.messages.close()
+        with self.process:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(seconds)
+            self.process.kill()
 
 
-def _serve(target: Target, request: Mapping[str, Any], messages: Connection, log: Path, alone: bool) -> None:
-    """In the process of a worker: handle its request, then say "end"."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    lock, parent = threading.Lock(), cast(Any, multiprocessing.parent_process())
+def serve(function: str, core: str) -> None:
+    """In the process of a worker: handle its request. Messages take standard output, and prints go to the log."""
+    messages, lock = os.fdopen(os.dup(1), "w"), threading.Lock()
+    os.dup2(2, 1)
+    pin(int(core)) if core else None
+    request, (module, _, name) = json.loads(sys.stdin.readline()), function.partition(":")
 
     def say(message: Message) -> None:
         with lock, suppress(OSError):  # nobody may be there any more
-            messages.send(message)
+            print(json.dumps(message, default=float), file=messages, flush=True)
 
     def stop_with_parent() -> None:
-        wait([parent.sentinel])
+        os.read(0, 1)  # until it is closed
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=stop_with_parent, daemon=True).start()
-    with stoppable(own_process=alone) as asked_to_stop:
-        target(request, say, asked_to_stop)
-    say({"event": "end"})
+    with stoppable(own_process=bool(core)) as asked_to_stop:
+        getattr(importlib.import_module(module), name)(request, say, asked_to_stop)
 
 
-@contextmanager
-def _inherited(core: int | None) -> Iterator[None]:
-    """What a process that is started inside the block has before it imports anything."""
-    resource_tracker.ensure_running()  # it would unblock the signal
-    main, own, environment = sys.modules["__main__"], cores(), dict(os.environ)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for whoever starts it
-    sys.modules["__main__"] = ModuleType("__main__")  # the user's script is not run again
-    os.environ |= ({} if core is None else ONE_THREAD) | {"PYTHONSAFEPATH": "1"}  # the current folder hides no module
-    pin(*own if core is None else [core])
-    try:
-        yield
-    finally:
-        pin(*own)
-        for key in os.environ.keys() - environment.keys():
-            del os.environ[key]
-        os.environ |= environment
-        sys.modules["__main__"] = main
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def pin(*chosen: int) -> None:
-    """Keep this thread, and all that it starts, on these cores, where the system can."""
+def pin(core: int) -> None:
+    """Keep this process on a core, where the system can."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, chosen)
+        os.sched_setaffinity(0, [core])
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -322,26 +306,23 @@ def sweep(
             if asked_to_stop():
                 left = sum(not RunFolder(todo.out / cell.folder).done for cell in todo.left)
                 raise Interrupted(f"stopped with {count(left, 'run')} left; run the same command to continue")
-    left_folders = {cell.folder: RunFolder(todo.out / cell.folder) for cell in todo.left}
-    return Outcome(
-        done=[name for name, folder in left_folders.items() if folder.done],
-        skipped=[cell.folder for cell in todo.cells if cell.folder not in left_folders],
-        failed={name: folder.failure for name, folder in left_folders.items() if not folder.done},
-    )
+    folders = {cell.folder: RunFolder(todo.out / cell.folder) for cell in todo.left}
+    skipped = [cell.folder for cell in todo.cells if cell.folder not in folders]
+    failed = {name: folder.failure for name, folder in folders.items() if not folder.done}
+    return Outcome([name for name in folders if name not in failed], skipped, failed)
 
 
-def _local(request: Mapping[str, Any], number: int, view: View, asked_to_stop: Stop) -> None:
+def _local(request: Request, number: int, view: View, asked_to_stop: Stop) -> None:
     """Let workers do the work, one on each core; one that dies is replaced, and its run tried again or given up."""
     out, own, stopping = Path(request["out"]), cores(), False
-    workers: dict[Any, Worker] = {}
+    queue: Queue[tuple[Worker, Message | None]] = Queue()
     deaths: Counter[str] = Counter()
 
-    def start(core: int | None) -> None:
-        worker = Worker(work, request, out / SHARED / "workers.log", core)
-        workers[worker.messages] = worker
+    def start(core: int | None) -> Worker:
+        return Worker("arb.lab.sweep:work", request, out / SHARED / "workers.log", queue, core)
 
-    def bury(worker: Worker) -> None:
-        reason, folder = worker.death(), RunFolder(out / worker.cell)
+    def bury(worker: Worker, reason: str) -> None:
+        folder = RunFolder(out / worker.cell)
         if not worker.cell:
             raise RuntimeError(f"a worker of the sweep does not start ({reason}):\n{worker.printed()}")
         deaths[worker.cell] += 1
@@ -351,26 +332,26 @@ def _local(request: Mapping[str, Any], number: int, view: View, asked_to_stop: S
                 folder.write_failure(reason, worker.printed())
         view.hear({"event": "failed", "cell": worker.cell, "reason": reason, "again": again})
 
+    workers = [start(own[i % len(own)]) for i in range(min(number, len(request["cells"])))]
     try:
-        for i in range(min(number, len(request["cells"]))):
-            start(own[i % len(own)])
         while workers:
             if asked_to_stop() and not stopping:
                 stopping = True
                 view.screen.say("Saving a checkpoint of every run; press Ctrl-C again to quit now")
-                for worker in workers.values():
+                for worker in workers:
                     worker.process.terminate()
-            for ready in wait(list(workers), WAIT_SECONDS):
-                worker = workers[ready]
-                message = worker.receive()
-                if message is not None and message["event"] != "end":
+            with suppress(Empty):
+                worker, message = queue.get(timeout=WAIT_SECONDS)
+                if message is not None:
                     view.hear(message)
                     worker.cell = message["cell"] if message["event"] in ("begins", "progress") else ""
                     continue
-                if message is None and not stopping:
-                    bury(worker)
-                    start(worker.core)
-                workers.pop(ready).close(WAIT_SECONDS)
+                workers.remove(worker)
+                reason = worker.death()
+                worker.close()
+                if reason and not stopping:
+                    bury(worker, reason)
+                    workers.append(start(worker.core))
     finally:
-        for worker in workers.values():
+        for worker in workers:
             worker.close()
