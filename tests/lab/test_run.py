@@ -20,7 +20,7 @@ from arb.lab.config import configure, flat, from_flat, with_key
 from arb.lab.folder import RunFolder, export_steps
 from arb.lab.training import run
 from arb.policies import load_policy
-from arb.suite.sac import Request, collect
+from arb.suite.sac import Plan, collect
 from tests.lab import tiny
 
 
@@ -250,7 +250,7 @@ def test_every_key_can_be_set_from_text():
 
 
 def test_a_discrete_environment_makes_the_policy_categorical(place):
-    collect(Request("CartPole-v1", "random", 200), place / "cart.hdf5")
+    collect(Plan("CartPole-v1"), "random", 200, place / "cart.hdf5", place)
     small = tiny.SMALL | tiny.NETWORKS["iql"]
     result = run(configure(task=str(place / "cart.hdf5"), overrides=small), place / "cart")
     assert set(load_policy(result.folder)(np.random.default_rng(0).normal(scale=0.05, size=(50, 4)))) <= {0, 1}

@@ -18,7 +18,7 @@ from arb.envs.rollout import Step
 from arb.errors import DataError
 from arb.suite.datasets import load_dataset
 from arb.suite.recorder import as_dataset
-from arb.suite.sac import Plan, Request, Run, collect, train
+from arb.suite.sac import Plan, collect, reaches, train
 
 
 def test_steps_become_a_dataset() -> None:
@@ -62,16 +62,18 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:
 
 def test_medium_is_a_third_of_the_way() -> None:
     history = [(10, 0.0), (20, 31.0), (30, 34.0), (40, 99.0), (50, 60.0)]
-    run = Run(plan(400), Path(), history)
-    assert run.reaches(1 / 3) == 30
-    assert run.reaches(1.0) == 40
+    assert reaches(history, 1 / 3) == 30
+    assert reaches(history, 1.0) == 40
+
+
+LEARNED = Plan("Pendulum-v1", 0, 6400, 800)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short SAC run with the defaults that `collect` uses."""
     path = tmp_path_factory.mktemp("sac")
-    train(Plan("Pendulum-v1", 0, 6400, 800), path / "run")
+    train(LEARNED, path / "run")
     return path / "run"
 
 
@@ -81,8 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_every_quality(tmp_path: Path, folder: Path, quality: str, episodes: int) -> None:
     out = tmp_path / f"{quality}.hdf5"
-    request = Request("Pendulum-v1", quality, 400, 0, 6400, 800, folder)
-    collect(request, out, "the command")
+    collect(LEARNED, quality, 400, out, folder, "the command")
     dataset = load_dataset(out)
     assert audit(out).ok
     assert dataset.num_episodes == episodes
@@ -94,8 +95,8 @@ def test_every_quality(tmp_path: Path, folder: Path, quality: str, episodes: int
 
 
 def test_medium_replay_is_the_run_up_to_medium(tmp_path: Path, folder: Path) -> None:
-    medium = collect(Request("Pendulum-v1", "medium-replay", 1, 0, 6400, 800, folder), tmp_path / "x.hdf5")
-    full = collect(Request("Pendulum-v1", "full-replay", 1, 0, 6400, 800, folder), tmp_path / "y.hdf5")
+    medium = collect(LEARNED, "medium-replay", 1, tmp_path / "x.hdf5", folder)
+    full = collect(LEARNED, "full-replay", 1, tmp_path / "y.hdf5", folder)
     assert len(medium) % 800 == 0
     assert len(medium) <= 6400
     np.testing.assert_array_equal(medium.observations, full.observations[: len(medium)])
@@ -105,26 +106,25 @@ def test_the_same_request_gives_the_same_data(tmp_path: Path, folder: Path) -> N
     copies = []
     for name in ("a", "b"):
         shutil.copytree(folder, tmp_path / name)
-        collect(Request("Pendulum-v1", "expert", 200, 0, 6400, 800, tmp_path / name), tmp_path / f"{name}.hdf5")
+        collect(LEARNED, "expert", 200, tmp_path / f"{name}.hdf5", tmp_path / name)
         copies.append(load_dataset(tmp_path / f"{name}.hdf5").fingerprint)
     assert copies[0] == copies[1]
 
 
 def test_random_works_with_discrete_actions_and_sac_says_why_not(tmp_path: Path) -> None:
-    dataset = collect(Request("CartPole-v1", "random", 100), tmp_path / "x.hdf5")
+    dataset = collect(Plan("CartPole-v1"), "random", 100, tmp_path / "x.hdf5", tmp_path / "sac")
     assert set(np.unique(dataset.actions)) == {0, 1}
     assert audit(tmp_path / "x.hdf5").ok
     with pytest.raises(DataError, match="SAC needs a bounded box"):
-        collect(Request("CartPole-v1", "expert", 100, folder=tmp_path / "sac"), tmp_path / "y.hdf5")
+        collect(Plan("CartPole-v1"), "expert", 100, tmp_path / "y.hdf5", tmp_path / "sac")
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "hopper.hdf5"
-    argv = ["data", "collect", "arb/hopper-v2", "random", "--steps", "200", "--out", str(out), "--compact"]
+    argv = ["data", "collect", "arb/hopper-v2", "random", "--steps", "200", "--out", str(out)]
     assert main(argv) == 0
     dataset = load_dataset(out)
     assert dataset.provenance["command"] == " ".join(["arb", *argv])
-    assert dataset.final_observations is None
     assert main(["data", "audit", str(out)]) == 0
     assert main(["data", "info", str(out)]) == 0
     assert "score" in capsys.readouterr().out
@@ -135,7 +135,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize("suffix", [".npz", ".NPZ", ".h5"])
 def test_the_file_is_what_its_name_says(tmp_path: Path, suffix: str) -> None:
     out = tmp_path / f"x{suffix}"
-    recorded = collect(Request("Pendulum-v1", "random", 200, seed=3), out, "the command")
+    recorded = collect(Plan("Pendulum-v1", 3), "random", 200, out, tmp_path / "sac", "the command")
     dataset = load_dataset(out)
     assert dataset.fingerprint == recorded.fingerprint
     kept = {name: dataset.provenance[name] for name in ("env", "seed", "command", "action_low", "action_high")}

@@ -160,15 +160,13 @@ def _make(arguments: argparse.Namespace) -> None:
 
 
 def _collect(arguments: argparse.Namespace) -> None:
-    from arb.suite.sac import Request, collect
+    from arb.suite.sac import Plan, collect
 
     check_writable(arguments.out)
     folder = arguments.folder or arguments.out.with_suffix(".sac")
-    request = Request(
-        arguments.env, arguments.quality, arguments.steps, arguments.seed, arguments.sac_steps,
-        arguments.evaluate_every, folder, arguments.compact,
-    )  # fmt: skip
-    dataset = collect(request, arguments.out, "arb data " + " ".join(arguments.arguments))
+    plan = Plan(arguments.env, arguments.seed, arguments.sac_steps, arguments.evaluate_every)
+    command = "arb data " + " ".join(arguments.arguments)
+    dataset = collect(plan, arguments.quality, arguments.steps, arguments.out, folder, command)
     print(f"{arguments.out}: {len(dataset):,} rows")
 
 
@@ -239,4 +237,3 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     sub.add_argument("--sac-steps", type=int, default=200_000, help="training steps of SAC (200000)")
     sub.add_argument("--evaluate-every", type=int, default=10_000, help="steps between two snapshots of SAC (10000)")
     sub.add_argument("--folder", type=Path, help="where SAC runs and resumes (default: next to the file)")
-    sub.add_argument("--compact", action="store_true", help="without next_observations: half the size")

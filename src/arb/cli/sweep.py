@@ -61,9 +61,9 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 def sweep(options: argparse.Namespace) -> int:
     from arb.lab.grid import grid, seed_range, split_list
 
-    lists = map(split_list, (options.task, options.agent, options.strategy))
+    tasks, agents, strategies = map(split_list, (options.task, options.agent, options.strategy))
     axes = {name: split_list(values) for name, values in map(setting, options.settings)}
-    cells = grid(*lists, seed_range(options.seed), axes, env=options.env, preset=options.preset)
+    cells = grid(tasks, agents, strategies, seed_range(options.seed), axes, env=options.env, preset=options.preset)
     out = options.out or Path("sweeps") / options.preset
     status = _carry_out(cells, out, options)
     print(f"results in {out}; `arb report {out}` shows them")

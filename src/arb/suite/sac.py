@@ -6,8 +6,7 @@ The agent, the replay buffer and the collector are those of `arb run`. The folde
 """
 
 import json
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -52,44 +51,8 @@ class Plan:
     sac: SACConfig = field(default_factory=lambda: SACConfig(hidden_dims=(128, 128)))
 
 
-@dataclass
 class Run:
-    """A finished run: `history` has one (step, mean return of the mode) per evaluation."""
-
-    plan: Plan
-    folder: Path
-    history: list[tuple[int, float]]
-
-    def reaches(self, fraction: float) -> int:
-        """The first step whose return lies at least this fraction of the way from the first evaluation to the best."""
-        low, high = self.history[0][1], max(value for _, value in self.history)
-        return next(step for step, value in self.history if value >= low + fraction * (high - low))
-
-    def policy(self, name: str) -> tuple[Actor | None, str]:
-        """How the policy of this name (a key of `FRACTIONS`, or `random`) acts, and what made it."""
-        if name == "random":
-            return None, "uniformly random actions"
-        step = self.reaches(FRACTIONS[name])
-        weights, biases = zip(*read_layers(self.folder / f"actor-{step:08d}.npz"), strict=True)
-        actor = TanhGaussian(MLP(weights, biases), np.float32(1.0), np.float32(0.0))
-        story = f"SAC (seed {self.plan.seed}) after {step} steps, whose mode returned {dict(self.history)[step]:.0f}"
-        return lambda obs, rng: actor.act(np.asarray(obs, np.float32), rng), story
-
-    def replay(self, until: int) -> Dataset:
-        """Everything the run did up to a step, in order, with actions as the environment took them."""
-        session = Session(self.plan, self.folder)
-        session.restore()
-        rows = np.arange(min(until, session.step))
-        batch = session.buffer.gather(rows)
-        ends = session.buffer.index.next_index[rows] < 0
-        ends[-1] = True  # the recording stops here
-        actions = np.asarray(session.actions.to_env(batch.action), np.float32)
-        lengths = np.diff(np.flatnonzero(ends), prepend=-1)
-        return Dataset(batch.obs, actions, batch.reward, batch.mask == 0, lengths, np.asarray(batch.next_obs)[ends])
-
-
-class Session:
-    """The moving parts of a run between two chunks."""
+    """A SAC run between two chunks; `history` has one (step, mean return of the mode) per evaluation."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.plan, self.folder = plan, folder
@@ -98,18 +61,20 @@ class Session:
         self.actions: ActionMap = self.collector.actions
         if self.actions.discrete:
             raise DataError(f"{plan.env} has discrete actions: SAC needs a bounded box, only 'random' works without it")
-        self.buffer = ReplayBuffer(LONGEST, Uniform(), seed=draw)
         shape = self.collector.env.observation_space.shape
         if shape is None or len(shape) != 1:
             raise DataError(f"{plan.env} gives observations of shape {shape}: SAC needs vectors, 'random' does not")
+        self.buffer = ReplayBuffer(LONGEST, Uniform(), seed=draw)
         self.key = jax.random.key(plan.seed)
         self.agent = SAC.create(self.key, shape[0], self.actions.size, plan.sac)
-        self.step = 0
-        self.history: list[tuple[int, float]] = []
+        self.step, self.history = 0, list[tuple[int, float]]()
+        if (folder / RUN).exists():
+            self._restore()
 
     def make_env(self) -> Any:
         return flattened(make(self.plan.env))
 
+    # ---- training ----------------------------------------------------------------------------------------------------
     def advance(self) -> None:
         """Collect a chunk with the policy as it is, random before the end of the warm-up, and learn as much."""
         actor = on_host(self.agent.actor) if self.step >= self.plan.warmup else _Random(self.actions.size)
@@ -125,17 +90,17 @@ class Session:
         seed = np.random.SeedSequence(self.evaluation.entropy, spawn_key=self.evaluation.spawn_key)
         returns = play(actor, self.make_env, self.plan.evaluation_episodes, seed).returns
         self.history.append((self.step, float(np.mean(returns))))
-        layers = {f"weight_{i}": weight for i, weight in enumerate(actor.net.weights)}
-        layers |= {f"bias_{i}": bias for i, bias in enumerate(actor.net.biases)}
-        last, size = len(actor.net.weights) - 1, self.actions.size
+        weights, biases, size = list(actor.net.weights), list(actor.net.biases), self.actions.size
         # The two scalars that scale the log-deviation are part of the last layer in a file.
-        for name, shift in ((f"weight_{last}", 0.0), (f"bias_{last}", float(actor.offset))):
-            layers[name] = layers[name].copy()
-            layers[name][..., size:] = float(actor.multiplier) * layers[name][..., size:] + shift
+        for last, shift in ((weights, 0.0), (biases, float(actor.offset))):
+            scaled = float(actor.multiplier) * last[-1][..., size:] + shift
+            last[-1] = np.concatenate([last[-1][..., :size], scaled], axis=-1).astype(np.float32)
+        layers = {f"weight_{i}": weight for i, weight in enumerate(weights)}
+        layers |= {f"bias_{i}": bias for i, bias in enumerate(biases)}
         write_npz(self.folder / f"actor-{self.step:08d}.npz", layers)
-        self.save()
+        self._save()
 
-    def save(self) -> None:
+    def _save(self) -> None:
         """Write agent and buffer under the step's name, then `run.json`; then remove those of the step before."""
         save(self.agent, self.folder / f"agent-{self.step:08d}.safetensors")
         self.buffer.save(self.folder / f"buffer-{self.step:08d}.npz")
@@ -145,7 +110,7 @@ class Session:
             if f"-{self.step:08d}." not in old.name:
                 old.unlink()
 
-    def restore(self) -> None:
+    def _restore(self) -> None:
         state = read_json(self.folder / RUN)
         kept, asked = state["plan"], json.loads(json.dumps(asdict(self.plan)))
         changed = [f"{key} {kept.get(key)} there, {asked[key]} here" for key in asked if kept.get(key) != asked[key]]
@@ -156,6 +121,35 @@ class Session:
         self.buffer.load(self.folder / f"buffer-{self.step:08d}.npz")
         self.collector.restore(state["collector"])
 
+    # ---- what it leaves ----------------------------------------------------------------------------------------------
+    def policy(self, name: str) -> tuple[Actor, str]:
+        """How the policy of this name (a key of `FRACTIONS`) acts, and what made it."""
+        step = reaches(self.history, FRACTIONS[name])
+        weights, biases = zip(*read_layers(self.folder / f"actor-{step:08d}.npz"), strict=True)
+        actor = TanhGaussian(MLP(weights, biases), np.float32(1.0), np.float32(0.0))
+        story = f"SAC (seed {self.plan.seed}) after {step} steps, whose mode returned {dict(self.history)[step]:.0f}"
+        return lambda obs, rng: actor.act(np.asarray(obs, np.float32), rng), story
+
+    def replay(self, until: int) -> Dataset:
+        """Everything the run did up to a step, in order, with actions as the environment took them."""
+        rows = np.arange(min(until, self.step))
+        batch = self.buffer.gather(rows)
+        ends = self.buffer.index.next_index[rows] < 0
+        ends[-1] = True  # the recording stops here
+        actions = np.asarray(self.actions.to_env(batch.action), np.float32)
+        lengths = np.diff(np.flatnonzero(ends), prepend=-1)
+        return Dataset(batch.obs, actions, batch.reward, batch.mask == 0, lengths, np.asarray(batch.next_obs)[ends])
+
+
+def reaches(history: Sequence[tuple[int, float]], fraction: float) -> int:
+    """The first step whose return lies at least this fraction of the way from the first evaluation to the best.
+
+    >>> reaches([(10, 0.0), (20, 31.0), (30, 34.0), (40, 99.0), (50, 60.0)], 1 / 3)
+    30
+    """
+    low, high = history[0][1], max(value for _, value in history)
+    return next(step for step, value in history if value >= low + fraction * (high - low))
+
 
 @dataclass(frozen=True)
 class _Random:
@@ -165,75 +159,59 @@ class _Random:
         return rng.uniform(-1.0, 1.0, self.size).astype(np.float32)
 
 
-def train(plan: Plan, folder: Path, report: Callable[[int, float], None] = lambda _step, _value: None) -> Run:
-    """Run SAC to the end of the plan, continuing what the folder holds; `report` hears every evaluation."""
+def train(plan: Plan, folder: Path, tell: Callable[[int], None] = lambda _: None) -> Run:
+    """Run SAC to the end of the plan, continuing what the folder holds."""
     if plan.evaluate_every % plan.chunk or plan.steps % plan.evaluate_every or plan.warmup % plan.chunk:
         raise DataError("steps must be a multiple of evaluate_every, and that and warmup multiples of chunk")
     if plan.steps > LONGEST:
         raise DataError(f"{plan.steps:,} steps of SAC are too many: at most {LONGEST:,}")
-    folder.mkdir(parents=True, exist_ok=True)
-    session = Session(plan, folder)
-    if (folder / RUN).exists():
-        session.restore()
-    while session.step < plan.steps:
-        session.advance()
-        if session.step % plan.evaluate_every == 0:
-            session.evaluate()
-            report(*session.history[-1])
-    return Run(plan, folder, [entry for entry in session.history if entry[0] <= plan.steps])
+    run = Run(plan, folder)
+    while run.step < plan.steps:
+        run.advance()
+        if run.step % plan.evaluate_every == 0:
+            run.evaluate()
+            tell(run.step)
+    run.history = [entry for entry in run.history if entry[0] <= plan.steps]
+    return run
 
 
-# Datasets ------------------------------------------------------------------------------------------------------------
+# ---- datasets --------------------------------------------------------------------------------------------------------
 REPLAYS = ("medium-replay", "full-replay")
 """Qualities that are the run's own experience, up to its medium policy or all of it."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """What to collect. `sac_steps` and the folder matter only where a policy is needed."""
+def collect(plan: Plan, quality: str, rows: int, out: Path, folder: Path, command: str = "") -> Dataset:
+    """Make a dataset and write it as its suffix says; the file appears only when it is complete.
 
-    env: str
-    quality: str
-    steps: int
-    seed: int = 0
-    sac_steps: int = 200_000
-    evaluate_every: int = 10_000
-    folder: Path = field(default=Path("sac"))
-    compact: bool = False
-    """Leave out `next_observations`: half the size, and the last row of every cut-off episode cannot be used."""
-
-
-def collect(request: Request, out: Path, command: str = "") -> Dataset:
-    """Make a dataset and write it as its suffix says; the file appears only when it is complete."""
-    check_choice("quality", request.quality, (*RECIPES, *REPLAYS))
-    fewest = sum(RECIPES.get(request.quality, {"": 1}).values())
-    if request.steps < fewest:
-        raise DataError(f"a dataset {request.quality!r} needs at least {count(fewest, 'step')}, not {request.steps}")
+    Qualities other than `random` need the policies of the planned SAC run, which is kept in the folder.
+    """
+    check_choice("quality", quality, (*RECIPES, *REPLAYS))
+    fewest = sum(RECIPES.get(quality, {"": 1}).values())
+    if rows < fewest:
+        raise DataError(f"a dataset {quality!r} needs at least {count(fewest, 'step')}, not {rows}")
     check_suffix(out)
-    env = flattened(make(request.env))
-    if request.quality == "random":
-        run = Run(Plan(request.env, request.seed), request.folder, [])
-    else:
-        plan = Plan(request.env, request.seed, request.sac_steps, request.evaluate_every)
-        with progress(f"SAC on {request.env}", request.sac_steps) as tell:
-            run = train(plan, request.folder, lambda step, _: tell(step))
-    if request.quality in REPLAYS:
-        until = run.reaches(FRACTIONS["33"]) if request.quality == "medium-replay" else request.sac_steps
+    env, policy = flattened(make(plan.env)), {"random": (None, "uniformly random actions")}.get
+    if quality != "random":
+        with progress(f"SAC on {plan.env}", plan.steps) as tell:
+            run = train(plan, folder, tell)
+    if quality in REPLAYS:
+        until = reaches(run.history, FRACTIONS["33"]) if quality == "medium-replay" else plan.steps
         dataset = replace(run.replay(until), provenance={"made_by": f"everything SAC did in its first {until} steps"})
     else:
-        with progress(request.quality, request.steps) as tell:
-            dataset = record_recipe(env, request.quality, run.policy, request.steps, (request.seed,), tell)
+        with progress(quality, rows) as tell:
+            dataset = record_recipe(
+                env, quality, lambda name: policy(name) or run.policy(name), rows, (plan.seed,), tell
+            )
     box: Any = env.action_space
     provenance = {
-        "env": request.env,
-        "quality": request.quality,
-        "seed": request.seed,
+        "env": plan.env,
+        "quality": quality,
+        "seed": plan.seed,
         **dataset.provenance,
-        "command": command or " ".join(Path(sys.argv[0]).name.split() + sys.argv[1:]),
+        "command": command,
         **({"action_low": float(box.low.min()), "action_high": float(box.high.max())} if hasattr(box, "low") else {}),
         "versions": json.dumps(versions("arb-rl", "gymnasium", "mujoco", "numpy", "jax", "optax")),
     }
-    final = None if request.compact else dataset.final_observations
-    dataset = replace(dataset, final_observations=final, provenance=provenance)
+    dataset = replace(dataset, provenance=provenance)
     write_dataset(out, dataset)
     return dataset
