@@ -160,12 +160,7 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         return [self._transition_picker(*self._buffer[row]) for row in rows.tolist()]
 
     def refresh(
-        self,
-        algo: Any,
-        *,
-        likelihood: Likelihood = "standard",
-        score: Score | None = None,
-        rows_per_call: int = CHUNK,
+        self, algo: Any, *, likelihood: Likelihood = "standard", score: Score | None = None, rows_per_call: int = CHUNK
     ) -> None:
         """Weigh the transitions anew, by what the policy of `algo` would do now, or by a `score(obs, action)`."""
 

@@ -48,13 +48,11 @@ class Audit:
     rows: int
     episodes: int
     findings: tuple[Finding, ...]
-
     unknown: str = ""
     """What could not be checked, and what to give for it."""
 
     @property
     def ok(self) -> bool:
-        """Whether no fault was found."""
         return all(finding.level != FAULT for finding in self.findings)
 
     @property
@@ -167,8 +165,8 @@ def _non_finite(raw: Mapping[str, Any]) -> Iterator[Finding]:
             column = np.asarray(part)
             if column.dtype.kind == "f" and column.ndim and not np.isfinite(column).all():
                 rows = np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(1))
-                named = f"{name}{'/' * bool(key)}{key}"
-                yield Finding("non-finite", FAULT, f"{named} has values that are not finite in {some_rows(rows)}")
+                text = f"{name}{'/' * bool(key)}{key} has values that are not finite in {some_rows(rows)}"
+                yield Finding("non-finite", FAULT, text)
 
 
 def _discontinuities(data: Dataset, raw: Mapping[str, Any]) -> Iterator[Finding]:
@@ -263,17 +261,13 @@ def _shifted(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
     errors = {k: float(unexplained(np.hstack([seen, seen**2]), data.rewards[near[k], None])[0]) for k in near}
     for k, row in ((-1, "before"), (1, "after")):
         if gains[k] > max(0.02, 1.5 * gains[0]):
-            text = (
-                f"the action of the row {row} explains a step better than the row's own ({gains[k]:.2f} of its variance"
-            )
-            yield Finding(
-                "shifted", REMARK, f"{text}, {gains[0]:.2f}): are actions shifted by a row, or take effect late?"
-            )
+            shares = f"{gains[k]:.2f} of its variance, {gains[0]:.2f}"
+            text = f"the action of the row {row} explains a step better than the row's own ({shares})"
+            yield Finding("shifted", REMARK, f"{text}: are actions shifted by a row, or take effect late?")
         if errors[k] < min(0.5, 0.5 * errors[0] - 1e-4):
-            text = f"the reward of the row {row} fits a row's observations and action better than its own"
-            yield Finding(
-                "shifted", REMARK, f"{text} (unexplained {errors[k]:.3f}, {errors[0]:.3f}): are they shifted?"
-            )
+            shares = f"unexplained {errors[k]:.3f}, {errors[0]:.3f}"
+            text = f"the reward of the row {row} fits a row's observations and action better than its own ({shares})"
+            yield Finding("shifted", REMARK, f"{text}: are they shifted?")
 
 
 def _standardised(x: NDArray[Any]) -> NDArray[np.float64]:
@@ -327,9 +321,7 @@ def _rewards(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 Check = Callable[[Dataset, Mapping[str, Any]], Iterator[Finding]]
-CHECKS: tuple[Check, ...] = (
-    _discontinuities, _missing_ends, _terminals, _duplicates, _rewards, _frozen, _shifted,
-)  # fmt: skip
+CHECKS: tuple[Check, ...] = (_discontinuities, _missing_ends, _terminals, _duplicates, _rewards, _frozen, _shifted)
 """What needs no environment, from a dataset and its columns as they were in the file."""
 
 
@@ -392,21 +384,16 @@ def reference_of(source: str, data: Dataset) -> Reference | None:
 
 def describe(data: Dataset, reference: Reference | None) -> Iterator[str]:
     """Size, episodes, returns and score of a dataset, line by line."""
-    about = dict(data.provenance)
-    ended = data.terminals[data.ends]
+    about, ended = dict(data.provenance), data.terminals[data.ends]
     shapes = " ".join(f"{name}{list(part.shape[1:])}" for name, part in leaves(data.observations).items())
     yield str(about.pop("source", "dataset"))
     notes = about.pop("repaired", ())
-    for name, value in about.items():
-        yield f"  {name:<14} {value}"
     episodes = f"{data.num_episodes:,} episodes: {ended.sum():,} ended, {(~ended).sum():,} cut off"
-    yield f"  {'rows':<14} {len(data):,} in {episodes}"
-    yield f"  {'observations':<14} {shapes}, actions {list(data.actions.shape[1:])}"
-    if data.extras:
-        yield f"  {'also':<14} {', '.join(data.extras)}"
-    yield f"  {'fingerprint':<14} {data.fingerprint[:16]}"
-    for note in notes:
-        yield f"  {'repaired':<14} {note}"
+    lines = [*about.items(), ("rows", f"{len(data):,} in {episodes}")]
+    lines += [("observations", f"{shapes}, actions {list(data.actions.shape[1:])}")]
+    lines += [("also", ", ".join(data.extras))] if data.extras else []
+    lines += [("fingerprint", data.fingerprint[:16]), *(("repaired", note) for note in notes)]
+    yield from (f"  {name:<14} {value}" for name, value in lines)
     columns = {"worst": 0.0, "10 %": 0.1, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "90 %": 0.9, "best": 1.0}
     yield f"\n  {'episodes':<10}" + "".join(f"{label:>10}" for label in (*columns, "mean"))
     score = {"score": normalised(data.episode_returns, reference)} if reference else {}

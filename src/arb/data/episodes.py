@@ -60,18 +60,19 @@ def repair_dataset(
         time_limit: terminals of episodes of exactly this many steps become time limits.
         reward: gives the rewards anew, from observations, actions and next observations of all rows.
     """
-    finite = {
-        name: _finite(raw[name]) for name in ("observations", "next_observations", "actions", "rewards") & raw.keys()
-    }
+    names = {"observations", "next_observations", "actions", "rewards"} & raw.keys()
+    finite = {name: _finite(raw[name]) for name in names}
     data = make_dataset({**raw, **finite}, source, attributes)
     rows, columns, notes = np.arange(len(data)), data.to_dict(), list(data.provenance.get("repaired", ()))
     at = data.ends[(data.lengths == time_limit) & data.terminals[data.ends]]
     if len(at):
         columns["terminals"] = data.terminals & ~np.isin(rows, at)
-        notes.append(
-            f"{len(at):,} terminals after {time_limit} steps are time limits now, first in {some_rows(at[:1])}"
-        )
-    bad = {name: _not_finite(raw[name]) for name in finite}
+        text = f"{len(at):,} terminals after {time_limit} steps are time limits now"
+        notes.append(f"{text}, first in {some_rows(at[:1])}")
+    bad = {
+        name: np.any([~np.isfinite(part).reshape(len(part), -1).all(1) for part in leaves(raw[name]).values()], 0)
+        for name in finite
+    }
     lost = bad["observations"] | bad["actions"] | bad["rewards"]
     if data.final_observations is not None:  # then where a row led is known, and must be finite too
         after = np.roll(bad["observations"], -1)
@@ -98,12 +99,6 @@ def _finite(column: Any) -> Any:
     """A column with 0 for what is not finite."""
     parts = leaves(column).items()
     return unwrapped({k: np.where(np.isfinite(p), p, 0) if p.dtype.kind == "f" else p for k, p in parts})
-
-
-def _not_finite(column: Any) -> NDArray[np.bool_]:
-    """Per row, whether a value is not finite."""
-    parts = leaves(column).values()
-    return np.asarray(np.any([~np.isfinite(part).reshape(len(part), -1).all(1) for part in parts], 0))
 
 
 def state_after(raw: Mapping[str, Any]) -> Array | None:

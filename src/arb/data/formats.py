@@ -71,8 +71,7 @@ class Listing:
     """The arrays of a file by their names (`group/name`), before they are read, and its attributes."""
 
     path: str
-    size: int
-    """Of the file, in bytes."""
+    size: int  # of the file, in bytes
     arrays: dict[str, Any]
     """Arrays, or things like them that `[()]` reads. A text instead is the reason why an array cannot be read."""
     attributes: dict[str, Any] = field(default_factory=dict)
@@ -129,9 +128,7 @@ def read_attributes(path: Source) -> dict[str, Any]:
     """What a file says about itself (its environment, its seed), without reading its columns."""
     path, _ = split_columns(path)
     with _open_npz(Path(path), 2 * MOST_TEXT) if path.lower().endswith(".npz") else _open(path) as listing:
-        if "header.json" in listing.arrays:
-            return dict(_read_saved(path).provenance)
-        return listing.attributes
+        return dict(_read_saved(path).provenance) if "header.json" in listing.arrays else listing.attributes
 
 
 def _read_saved(path: str) -> Dataset:
@@ -184,10 +181,9 @@ def parse_columns(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def _open(path: str) -> AbstractContextManager[Listing]:
-    opener = FORMATS.get(Path(path).suffix.lower())
-    if opener is None and Path(path, "meta", "info.json").is_file():
-        opener = _open_parquet
-    if Path(path).suffix.lower() in PICKLES:
+    suffix = Path(path).suffix.lower()
+    opener = _open_parquet if Path(path, "meta", "info.json").is_file() else FORMATS.get(suffix)
+    if suffix in PICKLES:
         raise DataError(
             f"{path}: a pickle can run code, so it is never loaded here. Convert one that you trust: "
             "log = pickle.load(open(FILE, 'rb')); np.savez('log.npz', observations=..., actions=..., rewards=..., "
@@ -248,15 +244,14 @@ def _read_flat(listing: Listing, mapping: Mapping[str, tuple[str, ...]]) -> dict
 
 def _of_environments(columns: dict[str, Any]) -> dict[str, Any]:
     """The arrays of Stable-Baselines3's buffer: `dones` include time limits; rows may have an axis of environments."""
-
-    def one_axis(column: Array) -> Array:
-        return np.swapaxes(column, 0, 1).reshape(-1, *column.shape[2:])
-
-    columns = {name: leaves(column) for name, column in columns.items() if name != "dones"}
-    if all(part.ndim >= 2 for parts in columns.values() for part in parts.values()):
-        columns = {name: {key: one_axis(part) for key, part in parts.items()} for name, parts in columns.items()}
-    ended, limits = (columns[name][""] != 0 for name in ("terminals", "timeouts"))
-    return {**{name: unwrapped(parts) for name, parts in columns.items()}, "terminals": ended & ~limits}
+    parts = {name: leaves(column) for name, column in columns.items() if name != "dones"}
+    if all(part.ndim >= 2 for column in parts.values() for part in column.values()):
+        parts = {
+            name: {key: np.swapaxes(part, 0, 1).reshape(-1, *part.shape[2:]) for key, part in column.items()}
+            for name, column in parts.items()
+        }
+    ended, limits = (parts[name][""] != 0 for name in ("terminals", "timeouts"))
+    return {**{name: unwrapped(column) for name, column in parts.items()}, "terminals": ended & ~limits}
 
 
 def _parts(listing: Listing, name: str) -> dict[str, list[str]]:
@@ -267,7 +262,7 @@ def _parts(listing: Listing, name: str) -> dict[str, list[str]]:
         return group
     numbered = _numbered(listing.arrays, name)
     numbers = [int(re.findall(r"\d+", one)[-1]) for one in numbered]
-    if numbers != [*range(len(numbers))] and numbers != [*range(1, len(numbers) + 1)]:
+    if numbers not in ([*range(len(numbers))], [*range(1, len(numbers) + 1)]):
         text = f"{listing.path}: {name} has columns numbered {', '.join(map(str, numbers))}"
         raise DataError(f"{text}: each number from 0 (or 1) on must be there once")
     return {"": numbered} if numbered else {}
@@ -468,16 +463,17 @@ def _open_csv(path: Path) -> AbstractContextManager[Listing]:
             except ValueError:  # it may have True and False, empty cells, or commas in numbers
                 table = np.loadtxt(path, **options, converters=_number)
     arrays: dict[str, Any] = dict.fromkeys(names, "holds text, not numbers")
-    return nullcontext(
-        Listing(str(path), size, arrays | {names[n]: _integers(table[:, i]) for i, n in enumerate(read)})
-    )
+    for name, column in zip([names[number] for number in read], table.T, strict=True):
+        with np.errstate(invalid="ignore"):
+            whole = column.astype(np.int64)  # as discrete actions and the numbers of episodes are
+        arrays[name] = whole if (whole == column).all() else single_precision(column)
+    return nullcontext(Listing(str(path), size, arrays))
 
 
 def _number(cell: str) -> float:
     """A cell of a table: a number, perhaps with a decimal comma, True or False; nothing is NaN."""
-    words = {"": math.nan, "true": 1.0, "false": 0.0}
     cell = cell.strip().lower()
-    return words[cell] if cell in words else float(cell.replace(",", "."))
+    return float({"": "nan", "true": "1", "false": "0"}.get(cell, cell.replace(",", ".")))
 
 
 def _is_text(cell: str) -> bool:
@@ -486,13 +482,6 @@ def _is_text(cell: str) -> bool:
     except ValueError:
         return True
     return False
-
-
-def _integers(column: Array) -> Array:
-    """Whole numbers as integers where all of them are: discrete actions and episode numbers have no other type here."""
-    with np.errstate(invalid="ignore"):
-        whole = column.astype(np.int64)
-    return whole if (whole == column).all() else single_precision(column)
 
 
 def _open_parquet(place: Path) -> AbstractContextManager[Listing]:
@@ -587,31 +576,21 @@ def write_minari(name: str, dataset: Dataset) -> None:
         from gymnasium.spaces import Box, Dict, Discrete
         from minari.data_collector import EpisodeBuffer
     dataset = dataset.usable()  # Minari has an observation after the last step of every episode
-    buffers = [
-        EpisodeBuffer(
-            id=number,
-            observations=unwrapped(
-                {
-                    k: np.concatenate([c, leaves(part.final_observations)[k]])
-                    for k, c in leaves(part.observations).items()
-                }
-            ),
-            **{name: getattr(part, name) for name in ("actions", "rewards")},
-            terminations=part.terminals,
-            truncations=part.timeouts,
-            infos={},
-        )
-        for number, part in enumerate(dataset.episodes())
-    ]
-    boxes: dict[str, Any] = {
-        k: Box(-np.inf, np.inf, c.shape[1:], c.dtype) for k, c in leaves(dataset.observations).items()
-    }
+    buffers = []
+    for number, part in enumerate(dataset.episodes()):
+        last = leaves(part.final_observations)
+        seen = unwrapped({k: np.concatenate([c, last[k]]) for k, c in leaves(part.observations).items()})
+        ends = {"terminations": part.terminals, "truncations": part.timeouts}
+        columns = {"observations": seen, "actions": part.actions, "rewards": part.rewards, **ends}
+        buffers.append(EpisodeBuffer(id=number, infos={}, **columns))
+    inner = leaves(dataset.observations)
+    boxes: dict[str, Any] = {k: Box(-np.inf, np.inf, c.shape[1:], c.dtype) for k, c in inner.items()}
     action = dataset.actions
     discrete = action.dtype.kind in "iu" and action.ndim == 1
     space = Discrete(int(action.max()) + 1) if discrete else Box(-np.inf, np.inf, action.shape[1:], action.dtype)
     with one_line(f"minari:{name} cannot be written"):
-        seen = boxes[""] if "" in boxes else Dict(boxes)
-        minari.create_dataset_from_buffers(name, buffers, action_space=space, observation_space=seen)
+        observed = boxes[""] if "" in boxes else Dict(boxes)
+        minari.create_dataset_from_buffers(name, buffers, action_space=space, observation_space=observed)
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
@@ -633,14 +612,10 @@ def write_dataset(path: Path, dataset: Dataset, compression: int = 4) -> None:
     if str(path).startswith("minari:"):
         write_minari(str(path).removeprefix("minari:"), dataset)
         return
-    columns: dict[str, Any] = {}
-    for name, column in dataset.to_dict().items():
-        columns |= {f"{name}/{k}": v for k, v in column.items()} if isinstance(column, Mapping) else {name: column}
-    attributes = {
-        name: value
-        for name, value in dataset.provenance.items()
-        if isinstance(value, str | int | float | list | tuple) and name not in ("source", "repaired", *columns)
-    }
+    parts = {name: leaves(column) for name, column in dataset.to_dict().items()}
+    columns = {f"{name}/{k}" if k else name: v for name, column in parts.items() for k, v in column.items()}
+    kept, known = (str, int, float, list, tuple), ("source", "repaired", *columns)
+    attributes = {k: v for k, v in dataset.provenance.items() if isinstance(v, kept) and k not in known}
     if path.suffix.lower() == ".npz":
         write_npz(path, {**columns, **attributes})
         return
@@ -662,7 +637,6 @@ def without_suffix(name: str) -> str:
 
 # ---- bounds ----------------------------------------------------------------------------------------------------------
 def file_size(path: Path) -> int:
-    """The size of a regular file; a folder, a pipe or a device is refused."""
     if not path.is_file():
         raise DataError(f"{path} is not a regular file" if path.exists() else f"{path}: no such file")
     return path.stat().st_size
@@ -680,9 +654,8 @@ def check_size(path: str, wanted: int, size: int, what: str = "the data") -> Non
 def free_memory() -> int | None:
     """Bytes of memory that can be had without swapping, where the system tells it (Linux)."""
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
-    except (OSError, StopIteration, ValueError, IndexError):
+        return 1024 * int(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0])
+    except (OSError, ValueError, IndexError):
         return None
 
 

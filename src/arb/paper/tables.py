@@ -23,8 +23,6 @@ from arb.report.tables import Entry, Table, mean_entry, steps_of, with_best
 
 Rendered = tuple[Table, Figure | None]
 TableRow = tuple[tuple[str, ...], tuple[Entry, ...]]
-Printed = Callable[[], Sequence[tuple[Any, Published]]]
-"""Published scores by the value of a setting."""
 SETTINGS = {"replay.clip": [-12.0, 7.0], "replay.level": "trajectory"}
 
 
@@ -99,12 +97,11 @@ class _Returns:
         found = {s: bootstrap(scores) for s, scores in shared.items()}
         iqm = [Entry(found[s].value, None, found[s].low, found[s].high) if s in found else Entry() for s in STRATEGIES]
         self.add(("all tasks, IQM", *["all"] * (len(corner) - 2), "ours"), iqm, best=False)
-        said = (*notes, about_ours(self.used.values()), IQM_NOTE)
+        meaning = "interquartile mean of all runs of tasks that all strategies have"
+        said = (*notes, about_ours(self.used.values()), f"IQM: {meaning}, with a stratified bootstrap interval.")
         table = Table(name, title, corner, tuple(STRATEGIES.values()), tuple(self.rows), said)
-        return table, self._profiles(shared, title) if shared else None
-
-    def _profiles(self, shared: Mapping[str, list[Any]], title: str) -> Figure:
-        """The share of runs above each score."""
+        if not shared:
+            return table, None
         figure = Figure(figsize=(6.4, 3.6), layout="constrained")
         axes = figure.subplots()
         thresholds = np.linspace(min(0.0, *(v.min() for some in shared.values() for v in some)), 120.0, 241)
@@ -117,12 +114,7 @@ class _Returns:
         tidy(axes)
         figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=9)
         figure.suptitle(title)
-        return figure
-
-
-IQM_NOTE = (
-    "IQM: interquartile mean of all runs of tasks that all strategies have, with a stratified bootstrap interval."
-)
+        return table, figure
 
 
 def _average(groups: Sequence[RunGroup | None], digits: int = 1) -> Entry:
@@ -230,20 +222,26 @@ def online_ratio(results: Results) -> Rendered:
             numbers = [*at, whole[-1], np.mean(mine >= whole)]
             entries = tuple(Entry(float(100.0 * n), n=len(share[1]) if i == 0 else None) for i, n in enumerate(numbers))
             rows.append(((group.task, agent_label(group.agent), group.variant), entries))
-    meaning = (
-        "In percent: online share of a batch; that of the buffer at the end; the time in which it is not below it."
-    )
-    notes = (f"{said} It gives a plot without numbers.", meaning, about_ours(chosen.groups))
+    meaning = "online share of a batch; that of the buffer at the end; the time in which it is not below it"
+    notes = (f"{said} It gives a plot without numbers.", f"In percent: {meaning}.", about_ours(chosen.groups))
     columns = ("at 10%", "at 50%", "at the end", "buffer", "not below")
     title = "Online share of the batches"
     table = Table("paper-online-ratio", title, ("task", "agent", "strategy"), columns, tuple(rows), notes)
     return table, scores_and_shares(chosen, title) if rows else None
 
 
-def ablation(everything: Results, *, key: str, agent: str, task: str, title: str, printed: Printed) -> Rendered:
-    """One row per value of a setting: the published score where one is printed, ours, and our online share."""
+def ablation(everything: Results, *, key: str, agent: str, task: str, title: str, default: Any = None) -> Rendered:
+    """One row per value of a setting: the published score where one is printed, ours, and our online share.
+
+    Of most settings the paper prints the score of the default; of the clipping bounds, that of each value of one while
+    the other keeps its default.
+    """
     results, as_paper, said = _chosen(everything, agent, (task,), key)
-    theirs = {format_value(value): _printed(cell) for value, cell in printed()} if as_paper else {}
+    printed = [(default, published.detailed()[agent, task, "arb"])]
+    if default is None:
+        bounds = published.clip().items()
+        printed = [([value, 7.0] if end == "low" else [-12.0, value], cell) for (end, value), cell in bounds]
+    theirs = {format_value(value): _printed(cell) for value, cell in printed} if as_paper else {}
     rows: list[TableRow] = []
     for group in results.groups:
         value, share = format_value(group.runs[0].config.get(key)), group.metric("replay.online_share")
@@ -257,17 +255,6 @@ def ablation(everything: Results, *, key: str, agent: str, task: str, title: str
     return table, scores_and_shares(results, title) if results.groups else None
 
 
-def _default(agent: str, task: str, value: Any) -> list[tuple[Any, Published]]:
-    """The score of the default setting, which the paper prints in its detailed table."""
-    return [(value, published.detailed()[agent, task, "arb"])]
-
-
-def _bounds() -> list[tuple[Any, Published]]:
-    """The clipping bounds, each varied while the other keeps its default."""
-    found = published.clip().items()
-    return [([value, 7.0] if bound == "low" else [-12.0, value], cell) for (bound, value), cell in found]
-
-
 LARGE = "antmaze-large-diverse-v2"
 PAPER: Mapping[str, Callable[[Results], Rendered]] = {
     "main": summary_table,
@@ -275,15 +262,11 @@ PAPER: Mapping[str, Callable[[Results], Rendered]] = {
     "online-ratio": online_ratio,
     "trajectory": partial(
         ablation, key="replay.level", agent="calql", task="antmaze-large-play-v2",
-        title="ARB by trajectory and by transition",
-        printed=partial(_default, "calql", "antmaze-large-play-v2", "trajectory"),
+        title="ARB by trajectory and by transition", default="trajectory",
     ),
     "temperature": partial(
-        ablation, key="replay.temperature", agent="pex", task=LARGE, title="ARB's temperature λ",
-        printed=partial(_default, "pex", LARGE, 0.5),
+        ablation, key="replay.temperature", agent="pex", task=LARGE, title="ARB's temperature λ", default=0.5
     ),
-    "clip": partial(
-        ablation, key="replay.clip", agent="pex", task=LARGE, title="ARB's clipping bounds", printed=_bounds
-    ),
+    "clip": partial(ablation, key="replay.clip", agent="pex", task=LARGE, title="ARB's clipping bounds"),
 }  # fmt: skip
 """How our runs are shown beside the paper's, under the names of its experiments."""

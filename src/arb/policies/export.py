@@ -69,8 +69,7 @@ class Policy:
 
     def mode(self, obs: Any, rng: np.random.Generator | None = None) -> Arrays:
         """The action for evaluation as the agent sees it: in [−1, 1], or a number. Its range is not checked."""
-        action: Arrays = self.actor.mode(self._normalised(self._vector(obs)), self.rng if rng is None else rng)
-        return action
+        return np.asarray(self.actor.mode(self._normalised(self._vector(obs)), self.rng if rng is None else rng))
 
     @property
     def discrete(self) -> bool:
@@ -82,12 +81,24 @@ class Policy:
 
     def _action(self, choose: Callable[..., Any], obs: Any, rng: np.random.Generator | None) -> Arrays:
         raw = self._vector(obs)
-        far = self._far(raw)
+        far = ~np.isfinite(raw)
+        if "low" in self.arrays:
+            low, high = self.arrays["low"], self.arrays["high"]
+            # Of a constant entry a hundredth, so that rounding is no alarm.
+            width = FAR * np.maximum(high - low, 0.01 * np.maximum(1.0, np.abs(high)))
+            far |= (raw < low - width) | (raw > high + width)
         if not isinstance(self.outside, str):  # a fallback action, also where the observation is not finite
             rows = np.asarray(far.any(-1))
             raw = np.where(rows[..., None], np.float32(0.0), raw)
         elif self.outside != "ignore" and far.any() and np.isfinite(raw).all():
-            self._report(int(np.flatnonzero(far.reshape(-1, self.obs_size).any(0))[0]))
+            entry = int(np.flatnonzero(far.reshape(-1, self.obs_size).any(0))[0])
+            message = (
+                f"entry {entry} of the observation is far outside the training data, which has {low[entry]:.4g} to "
+                f"{high[entry]:.4g} there; check the sensor, or give load_policy(outside=) an action to fall back on"
+            )
+            if self.outside == "raise":
+                raise DataError(message)
+            warnings.warn(message, stacklevel=3)
         action = choose(self._normalised(raw), self.rng if rng is None else rng)
         if not self.discrete:
             action = self.arrays["middle"] + self.arrays["half"] * action
@@ -108,33 +119,10 @@ class Policy:
             raise DataError(f"this policy takes observations of {self.obs_size} numbers, not of shape {raw.shape}")
         return raw
 
-    def _far(self, raw: Arrays) -> Arrays:
-        """Where a number is not finite or far outside the training data."""
-        if "low" not in self.arrays:
-            return ~np.isfinite(raw)
-        low, high = self.arrays["low"], self.arrays["high"]
-        # Of a constant entry a hundredth, so that rounding is no alarm.
-        width = FAR * np.maximum(high - low, 0.01 * np.maximum(1.0, np.abs(high)))
-        near: Arrays = (raw >= low - width) & (raw <= high + width)
-        return ~near
-
-    def _report(self, entry: int) -> None:
-        low, high = self.arrays["low"][entry], self.arrays["high"][entry]
-        message = (
-            f"entry {entry} of the observation is far outside the training data, which has {low:.4g} to {high:.4g} "
-            "there; check the sensor, or give load_policy(outside=) an action to fall back on"
-        )
-        if self.outside == "raise":
-            raise DataError(message)
-        warnings.warn(message, stacklevel=4)
-
     def _normalised(self, raw: Arrays) -> Arrays:
         if not np.isfinite(raw).all():
             raise DataError("the observation has a value that is not finite, so no action can be computed from it")
-        if "mean" not in self.arrays:
-            return raw
-        normalised: Arrays = (raw - self.arrays["mean"]) / self.arrays["std"]
-        return normalised
+        return np.asarray((raw - self.arrays["mean"]) / self.arrays["std"]) if "mean" in self.arrays else raw
 
 
 def shapes_of(observations: Any) -> Any:
@@ -234,7 +222,12 @@ def load_policy(place: str | Path, which: Which = "last", outside: Outside | Arr
     """
     path = _found(Path(place), which)
     try:
-        arrays = _arrays(path)
+        with path.open("rb") as stream:
+            if sum(part.file_size for part in zipfile.ZipFile(stream).infolist()) > LARGEST:
+                raise ValueError("too large")
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
         about = json.loads(arrays.pop("about").tobytes())
         version = about["format"]
     except Exception:  # a broken archive can make its parsers raise anything
@@ -285,15 +278,6 @@ def _found(place: Path, which: Which) -> Path:
     if not place.exists():
         raise DataError(f"{place}: no such file or folder; give the folder of a run")
     raise DataError(f"{place} holds no {which} policy: give the folder of a finished run, or the file itself")
-
-
-def _arrays(path: Path) -> dict[str, Arrays]:
-    with path.open("rb") as stream:
-        if sum(part.file_size for part in zipfile.ZipFile(stream).infolist()) > LARGEST:
-            raise ValueError("too large")
-        stream.seek(0)
-        with np.load(stream, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
 
 
 def _rebuilt(described: Any, arrays: Mapping[str, Arrays]) -> Any:

@@ -38,7 +38,13 @@ class MLP:
 
     def __call__(self, *inputs: Array) -> Array:
         """Outputs for the inputs joined along their last axis; leading axes broadcast."""
-        hidden = self._first_layer(inputs)
+        weight, bias = self.weights[0], self.biases[0]
+        if all(x.shape[:-1] == inputs[0].shape[:-1] for x in inputs):
+            joined = inputs[0] if len(inputs) == 1 else namespace(*inputs).concatenate(inputs, axis=-1)
+            hidden = joined @ weight + bias
+        else:  # many actions at one state: the state's part of the first layer is computed once, not once per action
+            ends = np.cumsum([x.shape[-1] for x in inputs])
+            hidden = sum((x @ weight[end - x.shape[-1] : end] for x, end in zip(inputs, ends, strict=True)), bias)
         for i, (weight, bias) in enumerate(zip(self.weights[1:], self.biases[1:], strict=True)):
             if self.norms:
                 hidden = layer_norm(hidden, *self.norms[i])
@@ -49,15 +55,6 @@ class MLP:
         """The only output, without its axis."""
         return self(*inputs)[..., 0]
 
-    def _first_layer(self, inputs: tuple[Array, ...]) -> Array:
-        weight, bias = self.weights[0], self.biases[0]
-        if all(x.shape[:-1] == inputs[0].shape[:-1] for x in inputs):
-            joined = inputs[0] if len(inputs) == 1 else namespace(*inputs).concatenate(inputs, axis=-1)
-            return joined @ weight + bias
-        # Many actions at one state: the state's part of the first layer is computed once, not once per action.
-        ends = np.cumsum([x.shape[-1] for x in inputs])
-        return sum((x @ weight[end - x.shape[-1] : end] for x, end in zip(inputs, ends, strict=True)), bias)
-
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
@@ -66,16 +63,13 @@ class Ensemble:
     members: tuple[MLP, ...]
 
     def __call__(self, obs: Array, action: Array) -> tuple[Array, ...]:
-        """The value of each critic."""
         return tuple(member.scalar(obs, action) for member in self.members)
 
     def min_q(self, obs: Array, action: Array) -> Array:
-        """The smallest value, element by element."""
         values = self(obs, action)
         return reduce(namespace(*values).minimum, values)
 
     def mean_q(self, obs: Array, action: Array) -> Array:
-        """The mean value, element by element."""
         return sum(self(obs, action)) / len(self.members)
 
 

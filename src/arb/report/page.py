@@ -22,6 +22,7 @@ from arb.lab.metrics import REPLAY, Metric
 from arb.progress import count
 from arb.report import plots, stats
 from arb.report.records import MEASURES, Floats, Record, Results, RunGroup, file_names, group_runs, read_runs, spaced
+from arb.report.stats import mean_band
 from arb.report.tables import Entry, Table, tables
 
 PathLike = str | os.PathLike[str]
@@ -32,13 +33,11 @@ MAX_POINTS = 150
 
 @dataclass(frozen=True)
 class Report:
-    """What was written."""
+    """What was written: the most important tables as text, the page, and all files with it."""
 
     text: str
-    """The most important tables, for a terminal."""
     page: Path
     files: tuple[Path, ...]
-    """All files, the page included."""
 
 
 def make_report(
@@ -82,15 +81,12 @@ def make_report(
                     file = f"figures{folders[name]}/{kind}-{results.file(agent)}"
                     content |= {f"{file}.{ending}": data for ending, data in plots.rendered(figure).items()}
         sections.append(page_data(results, made, name, baseline))
-        texts.append(f"{name}\n{'═' * len(name)}\n{_text(results, made, brief=True)}" if name else _text(results, made))
+        kinds = ("paired-1-",) if name else ("area-", "last-", "paired-1-")
+        head = f"{name}\n{'═' * len(name)}\n" if name else ""
+        shown = (table.text() for table in made if table.name.startswith(kinds))
+        texts.append(head + "\n".join([*shown, missing_text(results)]))
     content["index.html"] = page(sections, runs.unreadable, title).encode()
     return Report("\n".join([*texts, *runs.unreadable]), out / "index.html", write_files(out, content))
-
-
-def _text(results: Results, made: Sequence[Table], brief: bool = False) -> str:
-    """Areas, last evaluations and differences to the baseline of all agents, and what is missing."""
-    kinds = ("paired-1-",) if brief else ("area-", "last-", "paired-1-")
-    return "\n".join([*(table.text() for table in made if table.name.startswith(kinds)), missing_text(results)])
 
 
 def missing_text(results: Results, most: int = 10) -> str:
@@ -142,14 +138,24 @@ def embedded(data: Any) -> str:
 
 def page_data(results: Results, made: Sequence[Table], name: str = "", baseline: str = "naive") -> dict[str, Any]:
     """Everything that a section of the page shows, as plain values for JSON."""
-    look = plots.looks(results)
+    look, variants, runs = plots.looks(results), results.variants(), results.runs.all
     metrics = [metric for metric in _metrics(results) if any(g.metric(f"replay.{metric.name}") for g in results.groups)]
-    runs = results.runs.all
+    subtitle = "No run has been evaluated yet; what was found is listed below."
+    if variants:
+        named = ", ".join(variants) if len(variants) <= 8 else f"{len(variants)} variants of replay"
+        subtitle = f"{', '.join(map(agent_label, results.agents()))} fine-tuned with {named}."
+    seeds = [len(group.runs) for group in results.groups if group.finished] or [0]
     return {
         "name": name,
-        "subtitle": _subtitle(results),
-        "facts": _facts(results),
-        "variants": [{"name": v, "colour": look[v][0], "dash": look[v][1]} for v in results.variants()],
+        "subtitle": subtitle,
+        "facts": [
+            ("finished runs", str(len(results.runs.done))),
+            ("datasets", str(len({group.task for group in results.groups}))),
+            ("strategies", str(len(variants))),
+            ("seeds", f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)}–{max(seeds)}"),
+            ("not in the tables", str(len(results.runs.missing))),
+        ],
+        "variants": [{"name": v, "colour": look[v][0], "dash": look[v][1]} for v in variants],
         "agents": [{"id": a, "name": agent_label(a), "tasks": results.tasks(a)} for a in results.agents()],
         "measures": [
             {"id": measure, "title": kind.title}
@@ -169,25 +175,6 @@ def page_data(results: Results, made: Sequence[Table], name: str = "", baseline:
 def _numbers(values: ArrayLike) -> list[float | None]:
     """With five digits, which no eye on a chart exceeds; NaN becomes null."""
     return [float(f"{value:.5g}") if math.isfinite(value) else None for value in np.asarray(values, float).tolist()]
-
-
-def _subtitle(results: Results) -> str:
-    variants, agents = results.variants(), ", ".join(map(agent_label, results.agents()))
-    if not variants:
-        return "No run has been evaluated yet; what was found is listed below."
-    named = ", ".join(variants) if len(variants) <= 8 else f"{len(variants)} variants of replay"
-    return f"{agents} fine-tuned with {named}."
-
-
-def _facts(results: Results) -> list[tuple[str, str]]:
-    seeds = [len(group.runs) for group in results.groups if group.finished] or [0]
-    return [
-        ("finished runs", str(len(results.runs.done))),
-        ("datasets", str(len({group.task for group in results.groups}))),
-        ("strategies", str(len(results.variants()))),
-        ("seeds", f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)}–{max(seeds)}"),
-        ("not in the tables", str(len(results.runs.missing))),
-    ]
 
 
 def _table(table: Table) -> dict[str, Any]:
@@ -223,43 +210,32 @@ def _differences(results: Results, agent: str, baseline: str) -> dict[str, Any] 
 
 def _panel(groups: Sequence[RunGroup], metrics: Sequence[Metric]) -> dict[str, Any]:
     """The charts of one agent on one dataset."""
-    low, high = plots.score_range(groups)
-    buffer = plots.buffer_share(groups)
+    buffer, shown = plots.buffer_share(groups), []
+    for group in groups:
+        curve = [
+            _banded(steps - (steps[-1] if phase == "pretrain" else 0), values)
+            for phase, (steps, values) in group.curve.items()
+            if len(steps)
+        ]
+        series = {metric.name: group.metric(f"replay.{metric.name}") for metric in metrics}
+        shown.append({
+            "variant": group.variant, "finished": group.finished, "seeds": len(group.runs), "curve": curve,
+            "metrics": {name: _banded(*found, MAX_POINTS) for name, found in series.items() if found},
+        })  # fmt: skip
     return {
-        "task": groups[0].task, "agent": groups[0].agent, "unit": groups[0].unit, "range": [low, high],
-        "squeeze": plots.squeeze(groups),
+        "task": groups[0].task, "agent": groups[0].agent, "unit": groups[0].unit,
+        "range": plots.score_range(groups), "squeeze": plots.squeeze(groups),
         "lines": [{"name": name, "y": y} for name, y in plots.reference_lines(groups).items()],
-        "buffer": _banded(*_thinned(*buffer)) if buffer else None,
-        "groups": [_group(group, metrics) for group in groups],
+        "buffer": _banded(*buffer, MAX_POINTS) if buffer else None, "groups": shown,
     }  # fmt: skip
 
 
-def _group(group: RunGroup, metrics: Sequence[Metric]) -> dict[str, Any]:
-    curve = [
-        _banded(steps - (steps[-1] if phase == "pretrain" else 0), values)
-        for phase, (steps, values) in group.curve.items()
-        if len(steps)
-    ]
-    found = {metric.name: group.metric(f"replay.{metric.name}") for metric in metrics}
-    return {
-        "variant": group.variant, "finished": group.finished, "seeds": len(group.runs), "curve": curve,
-        "metrics": {name: _banded(*_thinned(*series)) for name, series in found.items() if series},
-    }  # fmt: skip
-
-
-def _thinned(steps: Floats, values: Floats) -> tuple[Floats, Floats]:
-    chosen = spaced(len(steps), MAX_POINTS)
-    return steps[chosen], values[:, chosen]
-
-
-def _banded(steps: Floats, values: Floats) -> dict[str, Any]:
+def _banded(steps: Floats, values: Floats, most: int = 2**31) -> dict[str, Any]:
     """Mean over seeds with one standard deviation; without a band for one seed."""
-    mean = values.mean(0)
-    band: dict[str, Any] = {"low": None, "high": None}
-    if len(values) > 1:
-        std = values.std(0, ddof=1)
-        band = {"low": _numbers(mean - std), "high": _numbers(mean + std)}
-    return {"x": steps.astype(int).tolist(), "y": _numbers(mean), **band}
+    chosen = spaced(len(steps), most)
+    mean, low, high = map(_numbers, mean_band(values[:, chosen]))
+    band = {"low": low, "high": high} if len(values) > 1 else {"low": None, "high": None}
+    return {"x": steps[chosen].astype(int).tolist(), "y": mean, **band}
 
 
 def _metrics(results: Results) -> list[Metric]:

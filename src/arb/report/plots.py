@@ -87,11 +87,11 @@ def score_range(groups: Sequence[RunGroup]) -> tuple[float, float]:
     for group in groups:
         for phase, (steps, scores) in group.curve.items():
             late = steps >= (steps[-1] / 2.0 if phase == "pretrain" and "online" in group.curve and len(steps) else 0.0)
-            mean, std = scores[:, late].mean(0), scores[:, late].std(0, ddof=1) if len(scores) > 1 else 0.0
-            values += [*(mean - std), *(mean + std)]
-    low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    margin = 0.06 * (high - low) or max(1.0, 0.1 * abs(high))
-    return low - margin, high + margin
+            _, low, high = stats.mean_band(scores[:, late])
+            values += [*low, *high]
+    least, most = (min(values), max(values)) if values else (0.0, 1.0)
+    margin = 0.06 * (most - least) or max(1.0, 0.1 * abs(most))
+    return least - margin, most + margin
 
 
 def squeeze(groups: Sequence[RunGroup]) -> float:
@@ -276,10 +276,9 @@ def _legend(figure: Figure, handles: Mapping[str, Any], order: Sequence[str]) ->
 
 
 def _banded(axes: Any, steps: Any, values: Any, label: str | None, **style: Any) -> None:
-    mean = values.mean(0)
+    mean, low, high = stats.mean_band(values)
     if len(values) > 1:
-        std = values.std(0, ddof=1)
-        axes.fill_between(steps, mean - std, mean + std, color=style["color"], alpha=0.15, linewidth=0)
+        axes.fill_between(steps, low, high, color=style["color"], alpha=0.15, linewidth=0)
     axes.plot(steps, mean, linewidth=1.6, label=label, **style)
 
 

@@ -59,7 +59,6 @@ class Record:
     machine: Mapping[str, Any] = field(default_factory=dict)
     """Processor, commit and seconds per phase, where they were recorded."""
     curves: Mapping[str, Curve] = field(default_factory=dict)
-    """By phase, `pretrain` and `online`."""
     metrics: Mapping[str, Mapping[str, Floats]] = field(default_factory=dict)
     """By phase and column; always with the column `step`, which increases."""
     archive: str = ""
@@ -115,7 +114,6 @@ class Runs:
 
     @property
     def missing(self) -> tuple[Record, ...]:
-        """The runs that are not finished, for whatever reason."""
         return tuple(run for run in self.all if run.status != "done")
 
     def by_archive(self) -> dict[str, "Runs"]:
@@ -150,14 +148,13 @@ def _plain(value: Any, name: str, depth: int = 4) -> Any:
     raise DataError(f"{name} is too long, too deep, out of range, or not a plain value")
 
 
-def _number(value: Any, name: str) -> float:
-    try:
-        found = float(value)
-    except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if not abs(found) <= LARGEST or isinstance(value, bool):
+def _number(value: Any, name: str, gap: bool = False) -> float:
+    """A number, or NaN for null where there may be gaps."""
+    if value is None and gap:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
         raise DataError(f"{name} must be a finite number, not {sanitize(value, 40)!r}")
-    return found
+    return float(value)
 
 
 def _described(place: str, values: Any) -> Record:
@@ -196,20 +193,18 @@ def from_folder(path: Path) -> Record:
     """A run from its folder, as far as it has come; a `DataError` says what is wrong with it."""
     folder = RunFolder(path)
     about = folder.description()
-    values = {name: getattr(about, name) for name in ("config", "env", "reference", "data", "versions")}
-    record = _described(sanitize(path, 1000), {**values, "machine": folder.machine()})
+    record = _described(sanitize(path, 1000), {**vars(about), "machine": folder.machine()})
     curves, metrics = folder.curves(), folder.metrics()
-    status: Status = "done" if folder.done else "failed" if folder.failure else "unfinished"
-    reason = ""
-    if not folder.done:
-        steps = {phase: max(curve.steps) for phase, curve in curves.items()}
-        steps |= {phase: max(columns["step"]) for phase, columns in metrics.items()}
-        phase = "online" if "online" in steps else "pretrain"
-        total = record.config.get(f"schedule.{phase}", "?")
-        of = f"{total:,}" if isinstance(total, int) else total
-        progress = f"at {phase} step {int(steps[phase]):,} of {of}" if steps else "nothing done yet"
-        reason = sanitize(folder.failure) or progress
-    return _checked(replace(record, status=status, reason=reason), curves, metrics)
+    if folder.done:
+        return _checked(replace(record, status="done"), curves, metrics)
+    steps = {phase: max(curve.steps) for phase, curve in curves.items()}
+    steps |= {phase: max(columns["step"]) for phase, columns in metrics.items()}
+    phase = "online" if "online" in steps else "pretrain"
+    total = record.config.get(f"schedule.{phase}", "?")
+    of = f"{total:,}" if isinstance(total, int) else total
+    progress = f"at {phase} step {int(steps[phase]):,} of {of}" if steps else "nothing done yet"
+    status: Status = "failed" if folder.failure else "unfinished"
+    return _checked(replace(record, status=status, reason=sanitize(folder.failure) or progress), curves, metrics)
 
 
 # ---- a line of an archive --------------------------------------------------------------------------------------------
@@ -224,19 +219,15 @@ def to_line(record: Record, name: str) -> str:
                     **({"success": _rounded(curve.successes, 3)} if curve.successes is not None else {})}
             for phase, curve in record.curves.items()
         },
-        "metrics": {phase: found for phase, columns in record.metrics.items() if (found := _packed_metrics(columns))},
     }  # fmt: skip
-    return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def _packed_metrics(columns: Mapping[str, Floats]) -> dict[str, Any]:
-    """The replay metrics that have a number."""
-    kept = {name: v for name, v in columns.items() if name.startswith("replay.") and np.isfinite(v).any()}
-    if not kept:
-        return {}
-    chosen = spaced(len(columns["step"]), MAX_POINTS)
-    found = {name: _rounded([values[chosen]], 4)[0] for name, values in kept.items()}
-    return {"step": [int(step) for step in columns["step"][chosen]], **found}
+    metrics: dict[str, Any] = {}
+    for phase, columns in record.metrics.items():
+        kept = {name: v for name, v in columns.items() if name.startswith("replay.") and np.isfinite(v).any()}
+        chosen = spaced(len(columns["step"]), MAX_POINTS)
+        if kept:
+            metrics[phase] = {name: _rounded([values[chosen]], 4)[0] for name, values in kept.items()}
+            metrics[phase]["step"] = [int(step) for step in columns["step"][chosen]]
+    return json.dumps(values | {"metrics": metrics}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _rounded(rows: Iterable[Floats], digits: int) -> list[list[float | int | None]]:
@@ -260,7 +251,12 @@ def from_line(archive: str, text: str) -> Record:
         raise DataError("evaluations and metrics must be given by phase")
     record = replace(record, status=values["status"], reason=sanitize(values.get("reason") or ""), archive=archive)
     curves = {sanitize(phase): _curve(part, record.reference) for phase, part in parts["evaluations"].items()}
-    return _checked(record, curves, {sanitize(phase): _metrics(part) for phase, part in parts["metrics"].items()})
+    metrics = {
+        sanitize(phase): {sanitize(name): np.array([_number(value, sanitize(name), True) for value in values])
+                          for name, values in _columns(part, "metrics").items()}
+        for phase, part in parts["metrics"].items()
+    }  # fmt: skip
+    return _checked(record, curves, metrics)
 
 
 def _columns(part: Any, name: str) -> dict[str, Any]:
@@ -273,7 +269,7 @@ def _columns(part: Any, name: str) -> dict[str, Any]:
     for column, values in part.items():
         if not isinstance(values, list) or len(values) != len(steps):
             raise DataError(f"{sanitize(column)} is not a list of {len(steps)} values, one per step")
-    return {**part, "step": steps}
+    return dict(part)
 
 
 def _curve(part: Any, reference: tuple[float, float] | None) -> Curve:
@@ -284,15 +280,7 @@ def _curve(part: Any, reference: tuple[float, float] | None) -> Curve:
             raise DataError(f"{name} must hold a list of episodes for each evaluation")
         found[name] = tuple(np.array([_number(value, name) for value in episodes]) for episodes in columns[name])
     scores = tuple(normalised(values, reference) for values in found["return"])
-    return Curve(columns["step"], scores, found["return"], found.get("success"))
-
-
-def _metrics(part: Any) -> dict[str, Floats]:
-    columns = _columns(part, "metrics")
-    return {
-        sanitize(name): np.array([math.nan if value is None else _number(value, sanitize(name)) for value in values])
-        for name, values in columns.items()
-    }
+    return Curve(np.array(columns["step"], float), scores, found["return"], found.get("success"))
 
 
 def spaced(n: int, most: int) -> NDArray[np.int64]:

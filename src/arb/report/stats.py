@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,6 +36,12 @@ class Estimate(NamedTuple):
     value: float
     low: float | None
     high: float | None
+
+
+def mean_band(values: Floats) -> tuple[Floats, Floats, Floats]:
+    """The mean over seeds, and a standard deviation below and above it; one seed has none."""
+    mean, std = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else 0.0
+    return mean, mean - std, mean + std
 
 
 # ---- Student's interval and test -------------------------------------------------------------------------------------
@@ -152,24 +158,17 @@ class Comparison:
 
 def comparisons(results: Results, baseline: str) -> list[Comparison]:
     """Every variant that is not the baseline and has at least one pair with it."""
-    finished = [group for group in results.groups if group.finished]
     base: dict[str, Record] = {}
-    for group in finished:
-        for run in group.runs if group.strategy == baseline else ():
+    for group in results.groups:
+        for run in group.runs if group.strategy == baseline and group.finished else ():
             base.setdefault(shared_start(run), run)
-    found = []
-    for agent in results.agents():
-        for variant in results.variants(agent):
-            same = [group for group in finished if (group.agent, group.variant) == (agent, variant)]
-            if same and same[0].strategy != baseline:
-                pairs = {}
-                for group in same:
-                    starts = ((run, shared_start(run)) for run in sorted(group.runs, key=lambda run: run.seed))
-                    pairs[group.task] = tuple((run, base[start]) for run, start in starts if start in base)
-                pairs = {task: some for task, some in pairs.items() if some}
-                if pairs:
-                    found.append(Comparison(agent, variant, same[0].strategy, baseline, pairs))
-    return found
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for group in sorted(results.groups, key=lambda group: results.order.index(group.variant)):
+        starts = ((run, shared_start(run)) for run in sorted(group.runs, key=lambda run: run.seed))
+        pairs = tuple((run, base[start]) for run, start in starts if start in base)
+        if pairs and group.finished and group.strategy != baseline:
+            found.setdefault((group.agent, group.variant, group.strategy), {})[group.task] = pairs
+    return [Comparison(*which, baseline, pairs) for which, pairs in found.items()]
 
 
 def compared(results: Results, agent: str, wanted: str) -> list[Comparison]:

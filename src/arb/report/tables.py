@@ -21,19 +21,14 @@ class Entry:
     """A number in a table with what is known about its uncertainty; no value is shown as a dash."""
 
     value: float | None = None
-    std: float | None = None
-    """Sample standard deviation over seeds."""
+    std: float | None = None  # over seeds
     low: float | None = None
     high: float | None = None
-    """Ends of its interval."""
-    n: int | None = None
-    """Seeds, or pairs."""
+    n: int | None = None  # seeds, or pairs
     bold: bool = False
-    mark: str = ""
-    """A footnote's sign."""
+    mark: str = ""  # of a footnote
     digits: int = 1
-    signed: bool = False
-    """Whether a plus sign is shown, as for differences."""
+    signed: bool = False  # whether a plus sign is shown, as for differences
 
     def shown(self) -> str:
         """The number, its uncertainty and its seeds.
@@ -56,17 +51,13 @@ class Entry:
 class Table:
     """Rows of entries under named columns."""
 
-    name: str
-    """Of its files."""
+    name: str  # of its files
     title: str
-    corner: tuple[str, ...]
-    """What the leading columns hold."""
+    corner: tuple[str, ...]  # what the leading columns hold
     columns: tuple[str, ...]
-    rows: tuple[tuple[tuple[str, ...], tuple[Entry, ...]], ...]
-    """Labels and entries."""
+    rows: tuple[tuple[tuple[str, ...], tuple[Entry, ...]], ...]  # labels and entries
     notes: tuple[str, ...] = ()
-    bold: str = "best of its row"
-    """What bold type, or a star, means."""
+    bold: str = "best of its row"  # what bold type, or a star, means
 
     @property
     def legend(self) -> str:
@@ -76,15 +67,12 @@ class Table:
         """The table for a terminal; a star stands for bold type."""
         grid = [[*self.corner, *(f"{name} " for name in self.columns)]]
         grid += [[*labels, *(e.shown() + ("*" if e.bold else " ") for e in entries)] for labels, entries in self.rows]
-        widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
-        lead = len(self.corner)
-        lines = [
-            "  ".join(c.ljust(w) if i < lead else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
-            for line in grid
-        ]
-        rule = "─" * max(map(len, lines))
+        sides = "<" * len(self.corner) + ">" * len(self.columns)
+        styles = [f"{side}{max(map(len, column))}" for side, column in zip(sides, zip(*grid, strict=True), strict=True)]
+        lines = ["  ".join(map(format, line, styles)) for line in grid]
         notes = [f"  {note}" for note in ([f"* {self.legend}"] if self.legend else []) + [*self.notes]]
-        return "\n".join([self.title, lines[0].rstrip(), rule, *(line.rstrip() for line in lines[1:]), *notes]) + "\n"
+        head, *rest = (line.rstrip() for line in lines)
+        return "\n".join([self.title, head, "─" * max(map(len, lines)), *rest, *notes]) + "\n"
 
     def markdown(self) -> str:
         def escaped(text: str) -> str:
@@ -179,10 +167,16 @@ def score_table(results: Results, agent: str, measure: str = PRIMARY) -> Table:
     for task in tasks:
         groups = [results.group(task, agent, variant) for variant in variants]
         entries = [mean_entry(group.values(measure)) if group else Entry() for group in groups]
-        rows.append(((task,), (*([_pretrained(groups)] if measure in STARTED else []), *entries)))
+        if measure in STARTED:  # the strategies of a seed share the score before fine-tuning
+            finished = (run for group in groups if group and group.finished for run in group.runs)
+            before = {run.seed: MEASURES["pretrained"].of(run) for run in finished}
+            entries.insert(0, mean_entry(np.array([value for value in before.values() if value is not None], float)))
+        rows.append(((task,), tuple(entries)))
     empty = sum(e.value is None for _, entries in rows for e in entries[-len(variants) :])
     notes = [f"Mean ± sample standard deviation over seeds (their number) of {kind.meaning}."]
-    notes.append(f"Runs of {steps_of(own)}; an evaluation has {episodes_of(own)}.")
+    curves = (curve for group in own for run in group.runs for curve in run.curves.values())
+    episodes = counts((len(scores) for curve in curves for scores in curve.scores), "episode")
+    notes.append(f"Runs of {steps_of(own)}; an evaluation has {episodes}.")
     plain = sorted({group.task for group in own if not group.normalised})
     if plain and len(plain) < len(tasks):
         notes.append(f"Plain returns, not scores: {', '.join(plain)}.")
@@ -195,19 +189,6 @@ def score_table(results: Results, agent: str, measure: str = PRIMARY) -> Table:
     title = f"{agent_label(agent)}: {kind.title.lower()}, {' or '.join(sorted({group.unit for group in own}))}"
     columns = (*(["pre-trained"] if measure in STARTED else []), *variants)
     return Table(f"{measure}-{results.file(agent)}", title, ("dataset",), columns, tuple(rows), tuple(notes))
-
-
-def _pretrained(groups: Iterable[RunGroup | None]) -> Entry:
-    """The score before fine-tuning, which the strategies of a seed share."""
-    finished = (group for group in groups if group and group.finished)
-    by_seed = {run.seed: MEASURES["pretrained"].of(run) for group in finished for run in group.runs}
-    return mean_entry(np.array([value for value in by_seed.values() if value is not None], float))
-
-
-def episodes_of(groups: Iterable[RunGroup]) -> str:
-    """How many episodes an evaluation has."""
-    curves = (curve for group in groups for run in group.runs for curve in run.curves.values())
-    return counts((len(scores) for curve in curves for scores in curve.scores), "episode")
 
 
 def steps_of(groups: Iterable[RunGroup]) -> str:
@@ -242,10 +223,8 @@ def overall_table(found: Sequence[Comparison], agent: str, tasks: Sequence[str],
         entries = [estimated(stats.t_interval(stats.headline(values)), bold=says in ("better", "worse"))]
         if several:
             entries += [estimated(stats.t_interval(values)), Entry(float(np.median(means)), signed=True)]
-        entries.append(Entry(p, digits=3))
-        for measure in measures:
-            other = one.over(tasks, measure)
-            entries.append(estimated(stats.t_interval(stats.headline(other))) if other else Entry())
+        others = (stats.headline(one.over(tasks, measure)) for measure in measures)
+        entries += [Entry(p, digits=3), *(estimated(stats.t_interval(other) if other else None) for other in others)]
         numbers, noun = (means, "dataset") if several else ([x for seeds in values for x in seeds], "seed")
         gains = f"{sum(x > 0 for x in numbers)} of {count(len(numbers), noun)}"
         rows.append(((one.variant, says, f"{sum(map(len, values))}", gains), tuple(entries)))
@@ -259,10 +238,8 @@ def overall_table(found: Sequence[Comparison], agent: str, tasks: Sequence[str],
     ]
     if several:
         notes.append("The interval over datasets is about further datasets of this kind, that over seeds about these.")
-    tested = sum(p is not None for p in corrected.values())
-    notes.append(
-        f"p: Student's test over {unit}, for the area only, corrected for {count(tested, 'comparison')} (Holm)."
-    )
+    tested = count(sum(p is not None for p in corrected.values()), "comparison")
+    notes.append(f"p: Student's test over {unit}, for the area only, corrected for {tested} (Holm).")
     if normalised:
         notes.append(f"No difference that matters: the interval lies within ±{MARGIN:g} points of a normalised score.")
     where = "all datasets with a normalised score" if several else tasks[0]
@@ -278,7 +255,6 @@ def difference_table(
     values = {(labels, column): some for labels, row in rows.items() for column, some in row.items() if some}
     corrected = stats.holm({key: stats.p_value(some) for key, some in values.items()})
     columns = tuple(dict.fromkeys(column for row in rows.values() for column in row))
-
     entries = {
         key: estimated(stats.t_interval(some), bold=(corrected[key] or 1.0) < LEVEL, n=sum(map(len, some)))
         for key, some in values.items()
