@@ -16,6 +16,7 @@ NEEDS = {
     "boundaries": ["h5py", "mujoco"],
     "cycle": ["torch", "mujoco"],
     "learning": ["gymnasium"],
+    "own_code": ["torch", "gymnasium", "scipy"],
     "load_million": ["h5py"],
     "sb3": ["stable_baselines3"],
     "staleness": ["mujoco"],

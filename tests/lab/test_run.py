@@ -39,7 +39,11 @@ def finished(place):
 
 def test_the_steps_of_a_run_are_a_dataset_in_the_environment_s_own_numbers(place, capsys):
     scaled = {"preprocessing.reward_scale": "return_range", "preprocessing.reward_shift": -1.0}
-    folder = run(tiny.config_of(place / "data.npz", "iql", "naive", **scaled), place / "exported", cache=place / "cache-of-exported").folder
+    folder = run(
+        tiny.config_of(place / "data.npz", "iql", "naive", **scaled),
+        place / "exported",
+        cache=place / "cache-of-exported",
+    ).folder
     out = place / "steps.hdf5"
     assert main(["data", "export", str(folder), "--out", str(out)]) == 0
     assert "steps.hdf5: 60 rows, 1 episode" in capsys.readouterr().out
