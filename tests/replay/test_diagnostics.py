@@ -16,8 +16,8 @@ weights = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=30).filter(lambda w
 def test_by_hand():
     # a trajectory of two offline rows, then one online row: probabilities 1/2, 1/4, 1/4
     index = ReplayIndex(8)
-    index.extend(np.array([2]), online=False)
-    index.extend(np.array([1]), online=True)
+    index.extend(np.array([2]))
+    index.extend(np.array([1]), origin="online")
     figures = describe(np.array([0.5, 0.25, 0.25]), index)
     assert figures == pytest.approx(
         {
@@ -36,8 +36,8 @@ def test_by_hand():
 
 def test_age_and_trajectories_after_the_ring_has_wrapped():
     index = ReplayIndex(4)
-    index.extend(np.array([3]), online=False)
-    index.extend(np.array([3]), online=True)  # rows 3, 0, 1 are new; row 2 is left of the first trajectory
+    index.extend(np.array([3]))
+    index.extend(np.array([3]), origin="online")  # rows 3, 0, 1 are new; row 2 is left of the first trajectory
     figures = describe(np.array([0.4, 0.3, 0.2, 0.1]), index)
     assert figures["age"] == pytest.approx(1 * 0.4 + 0 * 0.3 + 3 * 0.2 + 2 * 0.1)
     assert figures["trajectories"] == 2

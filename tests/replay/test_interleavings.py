@@ -1,4 +1,4 @@
-"""Any order of load, add, refresh, sample, save and restore keeps what the buffer promises."""
+"""Any order of load, add, remove, refresh, sample, save and restore keeps what the buffer promises."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from arb import ARB, Mixed, ReplayBuffer, Uniform
+from arb import ARB, Mixed, Prioritized, ReplayBuffer, Uniform
 from tests.replay.model import Model, Step
 
 GAMMA, TEMPERATURE, CLIP = 0.9, 0.7, (-6.0, 1.0)
@@ -20,6 +20,7 @@ SAMPLERS = {
     "arb": lambda: ARB(TEMPERATURE, clip=CLIP),
     "naive": Uniform,
     "parallel": Mixed,
+    "prioritized": Prioritized,
 }
 
 
@@ -37,9 +38,11 @@ class Interleavings(RuleBasedStateMachine):
         self.model = Model(capacity, GAMMA)
         self.clock = 0.0
         self.open: dict[int, tuple[int, float]] = {}
+        self.untagged: set[float] = set()
+        self.origins: dict[float, str] = {}
 
     def new(self, capacity):
-        warnings.filterwarnings("ignore", "the buffer is full")
+        warnings.filterwarnings("ignore", "the buffer is full|more than half of the scores")
         return ReplayBuffer(capacity, SAMPLERS[self.name](), gamma=GAMMA, seed=self.seed)
 
     def tick(self, gap=1.0):
@@ -47,9 +50,12 @@ class Interleavings(RuleBasedStateMachine):
         return self.clock
 
     @rule(
-        lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), ends=st.integers(0, 31), rewards=st.integers(0, 99)
+        lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5),
+        ends=st.integers(0, 31),
+        rewards=st.integers(0, 99),
+        origin=st.sampled_from(["offline", "demos"]),
     )
-    def load(self, lengths, ends, rewards):
+    def load(self, lengths, ends, rewards, origin):
         steps = []
         for i, length in enumerate(lengths):
             name, here = self.model.begin(), self.tick(10.0)
@@ -63,14 +69,17 @@ class Interleavings(RuleBasedStateMachine):
         if len(steps) > self.buffer.capacity or (self.buffer.index.spans(online=False)[0] < gone).any():
             return
         kept = [step for step, _ in steps]
-        self.buffer.load_dataset({
+        columns = {
             "observations": np.array([[s.obs] for s in kept]),
             "next_observations": np.array([[s.next_obs] for s in kept]),
             "actions": np.array([[s.obs / 2] for s in kept]),
             "rewards": np.array([s.reward for s in kept]),
             "terminals": np.array([s.terminated for s in kept]),
             "timeouts": np.array([last and not s.terminated for s, last in steps]),
-        })  # fmt: skip
+            "tag": np.array([3.0 * s.obs for s in kept]),
+        }
+        self.buffer.load_dataset(columns, origin=origin)
+        self.origins |= {step.obs: origin for step in kept}
         self.model.steps += kept
 
     @rule(envs=st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True), ends=st.integers(0, 15),
@@ -92,7 +101,9 @@ class Interleavings(RuleBasedStateMachine):
             np.array([s.terminated for s in steps]),
             np.array(truncated),
             envs=envs,
+            **({"tag": [3.0 * s.obs for s in steps]} if reward > 0 else {}),
         )
+        self.untagged |= {step.obs for step in steps if reward <= 0}
         for env, step, stop in zip(envs, steps, truncated, strict=True):
             self.model.steps.append(step)
             if step.terminated or stop:
@@ -123,6 +134,34 @@ class Interleavings(RuleBasedStateMachine):
             assert batch.mask[place] == (0.0 if step.terminated else 1.0)
             np.testing.assert_allclose(batch.return_to_go[place], self.model.return_to_go(index[obs]), rtol=1e-5)
             assert self.buffer.index.is_online(rows[place]) == step.online
+            origin = self.buffer.index.origins[self.buffer.index.origin(rows[place])]
+            assert origin == self.origins.get(obs, "online")
+            if "tag" in batch.extras:
+                np.testing.assert_equal(batch.extras["tag"][place], np.nan if obs in self.untagged else 3.0 * obs)
+            else:
+                assert living <= self.untagged
+
+    @precondition(lambda self: self.model.steps)
+    @rule(chosen=st.integers(0, 63), whole=st.booleans())
+    def remove(self, chosen, whole):
+        alive = self.model.alive
+        names = list(dict.fromkeys(step.trajectory for step in alive))
+        assert [len(episode) for episode in self.buffer.episodes()] == [
+            sum(step.trajectory == name for step in alive) for name in names
+        ]
+        gone = {name for i, name in enumerate(names) if whole or chosen >> i % 6 & 1}
+        left = [step for step in alive if step.trajectory not in gone]
+        if whole:
+            self.buffer.clear()
+        else:
+            mask = np.array([name in gone for name in names])
+            assert self.buffer.remove(mask if chosen % 2 else np.flatnonzero(mask)) == len(alive) - len(left)
+        assert len(self.buffer) == len(left)
+        lost = gone | {name for name, _ in self.open.values()} - {step.trajectory for step in left}
+        self.open = {env: opened for env, opened in self.open.items() if opened[0] not in lost}
+        self.model.steps, self.model.refreshed = left, False
+        for step in left:
+            step.weight = None
 
     @precondition(lambda self: self.model.steps)
     @rule(h=st.integers(1, 5))
@@ -175,7 +214,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 9))
     def batches_are_reproducible_from_the_generator(self, seed):
         a, b = (self.buffer.sample(8, rng=np.random.default_rng(seed)) for _ in range(2))
-        assert all((x == y).all() for x, y in zip(a, b, strict=True))
+        assert all((x == y).all() for x, y in zip(a[:6], b[:6], strict=True))
 
     @invariant()
     def the_distribution_is_the_brute_force_one(self):

@@ -28,7 +28,7 @@ def bound(sampler, capacity=1000, offline=100, online=0):
     index = ReplayIndex(capacity, sampler)
     index.extend([offline])
     if online:
-        index.extend([online], online=True)
+        index.extend([online], origin="online")
     return sampler
 
 

@@ -153,7 +153,7 @@ def test_a_second_dataset_does_not_overwrite_the_first():
         buffer.load_dataset(past)
     assert len(buffer) == 4
     with pytest.warns(UserWarning, match="overwrite offline rows"):
-        buffer.load_dataset(past, online=True)
+        buffer.load_dataset(past, origin="online")
     for _ in range(3):  # the rest of the first
         buffer.add([0.0], [0.0], 0.0, [0.0], True)
     buffer.load_dataset(past)

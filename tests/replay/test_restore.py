@@ -249,7 +249,7 @@ def test_a_buffer_grows_as_long_as_nothing_was_overwritten(tmp_path, sampler):
 
 def test_earlier_formats_are_refused(tmp_path):
     write_state(tmp_path / "old.npz", {"format": 1, "sampler": "ARB"}, {})
-    with pytest.raises(DataError, match="saved in format 1, and this version reads format 3"):
+    with pytest.raises(DataError, match="saved in format 1, and this version reads format 4"):
         made().load(tmp_path / "old.npz")
 
 

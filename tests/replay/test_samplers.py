@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from arb import ARB, Annealed, DataError, Mixed, Recent, ReplayBuffer, Sampler, Uniform
+from arb import ARB, Annealed, DataError, Mixed, Prioritized, Recent, ReplayBuffer, Sampler, Uniform
 from arb.replay.index import ReplayIndex
 from arb.testing import check_sampler
 
@@ -18,6 +18,8 @@ STRATEGIES = {
     "arb auto, transitions": lambda: ARB("auto", effective=0.1, level="transition"),
     "annealed": lambda: Annealed(online_steps=40),
     "annealed, from all offline": lambda: Annealed(online_steps=10, first_share=1.0),
+    "prioritized": Prioritized,
+    "mixed of three origins": lambda: Mixed({"online": 0.3, "offline": 0.7, "demos": 0.0}),
     "recent": Recent,
     "recent, 5 rows": lambda: Recent(half_life=5),
     "recent, almost uniform": lambda: Recent(half_life=1e9),
@@ -260,7 +262,7 @@ def origins(sampler, capacity=1000, offline=100, online=0):
     if offline:
         index.extend([offline])
     if online:
-        index.extend([online], online=True)
+        index.extend([online], origin="online")
     return sampler
 
 
@@ -272,7 +274,7 @@ def test_the_offline_share_falls_in_a_straight_line():
     sampler = origins(Annealed(online_steps=200), offline=50)
     found = []
     for _ in range(5):
-        sampler.index.extend([50], online=True)
+        sampler.index.extend([50], origin="online")
         found.append(share_drawn_offline(sampler))
     assert found == [96 / 256, 64 / 256, 32 / 256, 0.0, 0.0]
     assert sampler.metrics() == {"offline_share": 0.0}
@@ -281,7 +283,7 @@ def test_the_offline_share_falls_in_a_straight_line():
 def test_annealing_counts_steps_that_have_been_overwritten():
     sampler = origins(Annealed(online_steps=200), capacity=60, offline=10)
     for _ in range(3):
-        sampler.index.extend([50], online=True)
+        sampler.index.extend([50], origin="online")
     assert sampler.offline_share == 0.5 * 0.25
 
 
@@ -342,3 +344,98 @@ def test_they_serve_a_buffer_through_saving(name, tmp_path):
     other.load(tmp_path / "buffer.npz")
     assert (ours.sample_indices((4, 64)) == other.sample_indices((4, 64))).all()
     assert 0.0 <= ours.stats()["online_share"] <= 1.0
+
+
+# ---- priorities ------------------------------------------------------------------------------------------------------
+def prioritized(errors, **settings):
+    buffer = ReplayBuffer(len(errors) + 1, Prioritized(**settings), seed=0)
+    for t in range(len(errors)):
+        buffer.add([t], [0.0], 1.0, [t + 1], terminated=False)
+    buffer.update_priorities(np.arange(len(errors)), np.array(errors))
+    return buffer
+
+
+def test_rows_are_drawn_by_their_errors_to_the_power_of_alpha():
+    buffer = prioritized([1.0, -4.0, 0.0], alpha=0.5, epsilon=1e-12)  # with a fourth row to come
+    np.testing.assert_allclose(buffer.sampler.probabilities(), [1 / 3, 2 / 3, 1e-6 / 3], rtol=1e-5)
+    buffer.add([3], [0.0], 1.0, [4], terminated=True)  # as likely as the largest so far
+    np.testing.assert_allclose(buffer.sampler.probabilities(), [0.2, 0.4, 0.0, 0.4], atol=1e-6)
+    buffer.update_priorities([1, 3], [1.0, 1.0])
+    buffer.add([9], [0.0], 1.0, [10], terminated=True)
+    assert buffer.sampler.probabilities()[0] == pytest.approx(0.5)  # row 0 is new; the largest priority so far was 2
+
+
+def test_importance_weights_undo_the_preference():
+    buffer = prioritized([1.0, 3.0, 4.0, 8.0], alpha=1.0, beta=1.0)
+    values, rng = np.array([5.0, -1.0, 2.0, 7.0]), np.random.default_rng(0)
+    batch = buffer.sample(200_000, weights=True, rng=rng)
+    rows, weights = batch.extras["rows"], batch.extras["weights"]
+    assert weights.dtype == np.float32 and weights.max() == 1.0
+    assert np.average(values[rows], weights=weights) == pytest.approx(values.mean(), abs=0.05)
+    assert abs(values[rows].mean() - values.mean()) > 0.5
+    np.testing.assert_allclose(weights, (1.0 / np.array([1.0, 3.0, 4.0, 8.0]))[rows], rtol=1e-5)
+    buffer.sampler.beta = 0.5
+    np.testing.assert_allclose(buffer.index.importance_weights(np.array([0, 2])), [1.0, 0.5], rtol=1e-5)
+    assert buffer.sample((3, 4), weights=True).extras["weights"].max(-1).tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_has_importance_weights(name):
+    buffer = ReplayBuffer(40, STRATEGIES[name](), seed=0)
+    buffer.load_dataset({
+        "observations": np.arange(20.0)[:, None], "actions": np.zeros((20, 1)), "rewards": np.zeros(20),
+        "terminals": np.arange(20) % 5 == 4,
+    })  # fmt: skip
+    for t in range(5):
+        buffer.add([100.0 + t], [0.0], 1.0, [101.0 + t], terminated=False)
+    buffer.refresh(lambda obs, action: -obs[:, 0] / 100)
+    batch = buffer.sample(64, weights=True)
+    p = buffer.sampler.probabilities()[batch.extras["rows"]]
+    np.testing.assert_allclose(batch.extras["weights"], p.min() / p, rtol=1e-5)
+    assert (batch.obs == buffer.gather(batch.extras["rows"]).obs).all()
+
+
+def test_priorities_survive_saving_and_removal(tmp_path):
+    buffer = prioritized([1.0, 2.0, 3.0])
+    buffer.end_episode()
+    buffer.add([50], [0.0], 1.0, [51], terminated=True)
+    buffer.sampler.beta = 1.0  # may have moved during training
+    buffer.save(tmp_path / "buffer.npz")
+    other = ReplayBuffer(4, Prioritized(), seed=9)
+    other.load(tmp_path / "buffer.npz")
+    assert (other.sampler.probabilities() == buffer.sampler.probabilities()).all()
+    assert (other.sample_indices(20) == buffer.sample_indices(20)).all()
+    other.update_priorities([3], [100.0])
+    other.remove(0)
+    assert other.sampler.probabilities().tolist() == [1.0]
+    other.add([60], [0.0], 1.0, [61], terminated=True)
+    assert other.sampler.probabilities().tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("rows", "errors", "message"),
+    [
+        (
+            [0, 1],
+            [1.0],
+            r"update_priorities needs the numbers of rows and an error for each, got rows of type int64 \(2,\)",
+        ),
+        ([0.5], [1.0], "needs the numbers of rows"),
+        ([1], [np.nan], "the error of row 1 is not finite"),
+        ([3], [1.0], "rows must lie between 0 and 2, as the buffer holds 3; got 3 to 3"),
+        ([-1], [1.0], "rows must lie between 0 and 2"),
+    ],
+)
+def test_priorities_that_cannot_be_are_refused(rows, errors, message):
+    with pytest.raises(DataError, match=message):
+        prioritized([1.0, 2.0, 3.0]).update_priorities(rows, errors)
+
+
+def test_strategies_without_priorities_say_so():
+    buffer = ReplayBuffer(4, Uniform(), seed=0)
+    buffer.add([0], [0.0], 1.0, [1], terminated=True)
+    with pytest.raises(DataError, match=r"Uniform has no priorities: make the buffer with arb.Prioritized\(\)"):
+        buffer.update_priorities([0], [1.0])
+    for wrong in ({"alpha": -1.0}, {"beta": 1.5}, {"epsilon": 0.0}):
+        with pytest.raises(DataError, match="Prioritized needs alpha from 0 on, beta from 0 to 1 and epsilon above 0"):
+            Prioritized(**wrong)

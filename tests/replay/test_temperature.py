@@ -108,7 +108,7 @@ def test_the_scale_of_the_score_does_not_matter(given_values, share, factor):
 def filled(sampler, lengths, online, scores, seed=0):
     rows = ReplayIndex(sum(lengths) + 50, sampler, seed=seed)
     for length, origin in zip(lengths, online, strict=True):
-        rows.extend([length], online=origin)
+        rows.extend([length], origin="online" if origin else "offline")
     rows.refresh(lambda chosen: scores[chosen], rows_per_call=1)
     return rows
 

@@ -110,7 +110,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
             problem = "the buffer is full, so online steps overwrite offline rows from now on"
             warnings.warn(f"{problem}: a buffer_size above {self.buffer_size} keeps them", stacklevel=2)
 
-    def load_dataset(self, dataset: Dataset | Mapping[str, Any], *, online: bool = False) -> Loaded:
+    def load_dataset(self, dataset: Dataset | Mapping[str, Any], *, origin: str = "offline") -> Loaded:
         """Append a dataset, or a dict of arrays with D4RL's keys.
 
         Actions are those of the environment; they are brought to the host's scale, [-1, 1], here. With n environments
@@ -126,8 +126,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
         lengths = np.diff(np.minimum(np.cumsum(past.lengths), rows), prepend=0)
         lengths = lengths[lengths > 0]
         if rows:
-            places, _ = self.index.extend(lengths, online=online)
-            self._offline += 0 if online else rows
+            places, _ = self.index.extend(lengths, origin=origin)
+            self._offline += 0 if origin == "online" else rows
             self._write(past, places)
             added = self.index.num_added
             self.pos, self.full = added // self.n_envs % self.buffer_size, added >= capacity

@@ -160,6 +160,9 @@ class DensityRatio(Sampler):
             self._greatest = first or 1.0
         self._tree.set(rows, np.where(online, self._greatest, 1.0))
 
+    def renumber(self, rows: Ints) -> None:
+        self._tree.restore(self._tree.get(rows))
+
     def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
         """Rows of this shape; one draw in each of equal parts of the mass, batch by batch."""
         batches = int(np.prod(shape[:-1], dtype=np.int64))

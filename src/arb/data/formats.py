@@ -27,6 +27,7 @@ from arb.data.episodes import STATE, DataWarning, make_dataset
 from arb.errors import DataError, suggest
 from arb.files import atomic_write, read_state, write_npz
 from arb.replay.dataset import OPTIONAL, REQUIRED, TIMEOUTS, Array, Dataset, leaves, single_precision, unwrapped
+from arb.replay.index import ONLINE
 
 Source = str | os.PathLike[str]
 KNOWN = (*REQUIRED, *OPTIONAL)
@@ -146,6 +147,7 @@ def _read_saved(path: str) -> Dataset:
         rows, episodes = np.argsort(firsts[episode], kind="stable"), np.argsort(firsts)
         spans = np.searchsorted(index["origin.start"], order, side="right") - 1
         names = [name.removeprefix("final.") for name in held if name.startswith("final.")]
+        extras = {name[6:]: column[rows] for name, column in held.items() if name.startswith("extra.")}
         return Dataset(
             observations=unwrapped({name: held[f"column.obs{'.' * bool(name)}{name}"][rows] for name in names}),
             actions=held["column.action"][rows],
@@ -153,7 +155,7 @@ def _read_saved(path: str) -> Dataset:
             terminals=held["column.terminated"][rows],
             lengths=steps[episodes],
             final_observations=unwrapped({name: held[f"final.{name}"][ids[episodes]] for name in names}),
-            extras={"online": index["origin.online"][spans][rows]},
+            extras=extras | {"online": index["origin.code"][spans][rows] == ONLINE},
         )
 
 

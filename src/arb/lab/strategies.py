@@ -99,6 +99,15 @@ def _meaning(kind: Any, argument: str) -> str:
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
+def mixed(offline_share: float = 0.5) -> Mixed:
+    """Mixed of the two origins that a run has.
+
+    Args:
+        offline_share: the share of offline rows in a batch.
+    """
+    return Mixed(offline_share)
+
+
 class TopN(Uniform):
     """Uniform over online data and the best offline trajectories.
 
@@ -124,7 +133,7 @@ def _berb(seed: int, obs_dim: int, action_dim: int) -> Sampler:
 
 STRATEGIES: Mapping[str, Strategy] = {
     "naive": Strategy("Naive", "uniform over all data", Uniform),
-    "parallel": Strategy("Parallel", "half of each batch offline, half online", Mixed),
+    "parallel": Strategy("Parallel", "half of each batch offline, half online", mixed),
     "top_n": Strategy("Top-N", "uniform over online data and the best offline trajectories", TopN),
     "berb": Strategy("BERB", "by a learned ratio of online to offline density", _berb),
     "arb": Strategy(
@@ -132,7 +141,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     ),
     "arb_auto": Strategy("ARB auto", "the same, with an automatic temperature", ARB, {"temperature": "auto"}),
     "offline": Strategy(
-        "Offline only", "the dataset alone: training on without an environment", Mixed, {"offline_share": 1.0}
+        "Offline only", "the dataset alone: training on without an environment", mixed, {"offline_share": 1.0}
     ),
     "annealed": Strategy("Annealed", "an offline share that falls to zero", Annealed),
     "recent": Strategy("Recent", "newer rows more often", Recent),

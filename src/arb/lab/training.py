@@ -350,14 +350,14 @@ class Training:
 
     def _offline(self, agent: Any) -> TrainState:
         buffer = self.setup.new_buffer(Uniform(), len(self.setup.dataset), "pretrain")
-        return TrainState("pretrain", 0, agent, buffer, buffer.load_dataset(self.setup.dataset).rows, None)
+        return TrainState("pretrain", 0, agent, buffer, buffer.load_dataset(self.setup.dataset, extras=()).rows, None)
 
     def _online(self, agent: Any, begun: bool = False) -> TrainState:
         dataset, sampler = self.setup.strategy()
         hardware, online = self.config.source == "hardware", self.config.schedule.online
         room = LONGEST_EPISODE if hardware and online else 0  # the last episode is not cut short
         buffer = self.setup.new_buffer(sampler, len(dataset) + online + room, "online")
-        loaded = buffer.load_dataset(dataset).rows
+        loaded = buffer.load_dataset(dataset, extras=()).rows
         collector = None
         if online:
             collector = Collector(self.setup.make_env(), stream(self.config.seed, "collect"), hardware)

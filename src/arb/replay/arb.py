@@ -265,6 +265,11 @@ class ARB(Sampler):
         some = left > 0
         self._sample_from(Members(members[alive], episode[some], left[some]), self._log_weight[some])
 
+    def renumber(self, rows: Ints) -> None:  # noqa: ARG002
+        """Sample uniformly until the next refresh."""
+        self._num_weighed = 0
+        self._forget()
+
     def _order(self, rows: Ints) -> Ints:
         return ring_order(rows.astype(np.int64), self._num_weighed, self.index.capacity)
 

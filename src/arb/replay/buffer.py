@@ -5,10 +5,11 @@ one of its environment led. A step that Gymnasium's next-step autoreset made is 
 """
 
 import copy
+import difflib
 import hashlib
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -41,7 +42,7 @@ from arb.replay.scores import CHUNK, Score, Unit, within
 from arb.replay.sequences import ChunkBatch, SequenceBatch, chunk_actions, gather_chunks, gather_sequences, reshaped
 from arb.replay.storage import Batch, Storage
 
-FORMAT = 3
+FORMAT = 4
 """Of saved buffers."""
 MODES = ("next_step", "same_step", "disabled")
 """How a vector environment resets the environments whose episode ended, in Gymnasium's terms."""
@@ -53,6 +54,9 @@ Rng = np.random.Generator | None
 
 _CHUNK = 1 << 16
 _UNKNOWN = np.float32(-np.inf)
+_RESERVED = {"rows", "weights", "online", "origin"}
+"""Names of columns that a buffer makes itself."""
+_ARGUMENTS = ("action", "reward", "next_obs", "terminated", "truncated", "done", "terminal", "timeout", "env", "infos")
 _ORDER = ": an environment's step returns obs, reward, terminated, truncated, info, in this order"
 
 
@@ -74,6 +78,7 @@ class Steps(NamedTuple):
     next_obs: Leaves
     terminated: Bools
     truncated: Bools
+    extras: Leaves
     envs: Sequence[int]
 
     def only(self, chosen: list[int]) -> "Steps":
@@ -184,9 +189,22 @@ class ReplayBuffer:
         return self.storage.nbytes + self.index.episode_ids.nbytes + self.index.next_index.nbytes
 
     # ---- experience in -------------------------------------------------------------------------------------------
-    def load_dataset(self, dataset: Dataset | Mapping[str, Any], *, online: bool = False) -> Loaded:
-        """Append a dataset, or a dict of arrays with D4RL's keys as `Dataset.from_dict` reads them."""
+    def load_dataset(
+        self,
+        dataset: Dataset | Mapping[str, Any],
+        *,
+        origin: str = "offline",
+        extras: Collection[str] | None = None,
+    ) -> Loaded:
+        """Append a dataset, or a dict of arrays with D4RL's keys as `Dataset.from_dict` reads them.
+
+        Args:
+            dataset: the data.
+            origin: "offline", "online", or a word of your own such as "demos", for `Mixed` and `stats`.
+            extras: the names of further columns to keep; all that hold numbers if not given. In files there are none.
+        """
         data = as_dataset(dataset, self.boundaries)
+        online = origin == "online"
         known = data.final_observations is not None
         unusable = np.zeros(len(data), bool) if known else data.timeouts
         lengths = data.lengths - unusable[data.ends]
@@ -205,12 +223,14 @@ class ReplayBuffer:
                 held = f"the buffer a capacity of {self.capacity} and {len(self)} rows"
                 problem = f"the dataset has {rows} rows but {held}, so past data would be overwritten"
                 raise DataError(f"{problem}: make the buffer larger (offline rows plus online steps), or load less")
+            self._check_in_files(extras, origin, ("offline", "online"))
+            more = self.storage.fit_extras({} if self.storage.files else _numeric(data, extras))
             obs, action, final = self.storage.fit(obs, data.actions, final)
             columns = {"action": action, "reward": data.rewards, "terminated": data.terminals, "return_to_go": returns}
             columns |= self.storage.named(obs, leaves(data.next_observations) if self.discontinuity is None else {})
             if rows:
                 place = self.index.num_added
-                _, ids = self.index.extend(lengths, online=online)
+                _, ids = self.index.extend(lengths, origin=origin)
                 self.storage.write_final(ids, final)
                 if self.storage.files:
                     columns |= {"episode_id": np.zeros(len(data), np.int32), "online": np.full(len(data), online)}
@@ -219,6 +239,7 @@ class ReplayBuffer:
                     kept = start + np.flatnonzero(~unusable[start : start + _CHUNK])
                     part = {name: column[kept] for name, column in columns.items()}
                     self.storage.write(place % self.capacity, len(kept), part)
+                    self._write_extras(place, len(kept), {name: column[kept] for name, column in more.items()})
                     place += len(kept)
                 self.storage.commit(place)
             self._offline += 0 if online else rows
@@ -237,15 +258,29 @@ class ReplayBuffer:
         truncated: bool = False,
         *,
         env: int = 0,
+        origin: str = "online",
+        **extras: ArrayLike,
     ) -> None:
         """Append one step of one environment.
 
         `terminated` says that the task ended, so the step is not bootstrapped; `truncated` that it was cut off, so
         it is, from `next_obs`, which must be the observation before the reset. Both end the trajectory.
+
+        Args:
+            obs: the observation before the step.
+            action: the action taken.
+            reward: the reward.
+            next_obs: the observation that the step led to.
+            terminated: whether the task ended.
+            truncated: whether the episode was cut off.
+            env: the number of the environment.
+            origin: a word of your own, such as "corrections", sets steps apart from the policy's own.
+            extras: further values by name, such as `log_prob=-1.2`; batches have them as `batch.extras["log_prob"]`.
         """
         before, after = _one_row(obs), _one_row(next_obs)
-        steps = check_steps(before, np.asarray(action)[None], [reward], after, [terminated], [truncated], [env])
-        self._add(steps, suspicious=env != 0)
+        more = {name: np.asarray(value)[None] for name, value in extras.items()}
+        steps = check_steps(before, np.asarray(action)[None], [reward], after, [terminated], [truncated], [env], more)
+        self._add(steps, suspicious=env != 0, origin=origin)
 
     def add_batch(
         self,
@@ -259,6 +294,8 @@ class ReplayBuffer:
         envs: Sequence[int] | None = None,
         valid: ArrayLike | None = None,
         infos: Mapping[str, Any] | None = None,
+        origin: str = "online",
+        **extras: ArrayLike,
     ) -> None:
         """Append one step of each of several environments, one row each, as `add` does for one.
 
@@ -273,20 +310,22 @@ class ReplayBuffer:
             valid: rows to take; the others are passed over, such as resets, which are not steps.
             infos: what the vector environment returned with the step. Final observations in it replace those in
                 `next_obs`, as same-step autoreset needs.
+            origin: as in `add`.
+            extras: as in `add`, one row per environment.
         """
         if self.autoreset == "next_step" and truncated is None:
             raise DataError("add_batch needs truncated with next-step autoreset, or the reset after it becomes a step")
         if infos is not None:
             next_obs = with_final_obs(next_obs, infos)
-        steps = check_steps(obs, action, reward, next_obs, terminated, truncated, envs)
+        steps = check_steps(obs, action, reward, next_obs, terminated, truncated, envs, extras)
         if valid is not None:
             wanted = flags("valid", valid, "environment")
             if len(wanted) != len(steps.envs):
                 _check_rows({"valid": wanted}, len(steps.envs))
             steps = steps.only(np.flatnonzero(wanted).tolist())
-        self._add(steps, suspicious=True)
+        self._add(steps, suspicious=True, origin=origin)
 
-    def _add(self, steps: Steps, suspicious: bool) -> None:
+    def _add(self, steps: Steps, suspicious: bool, origin: str) -> None:
         with self.index.lock:
             if self._ended:
                 steps = self._without_resets(steps, suspicious)
@@ -297,6 +336,8 @@ class ReplayBuffer:
                 raise DataError(f"{n} steps at once do not fit a buffer with a capacity of {self.capacity}")
             if self.bounds is not None:
                 check_bounds("action", steps.action, *self.bounds)
+            self._check_in_files(steps.extras, origin, ("online",))
+            extras = self.storage.fit_extras(steps.extras)
             obs, action, next_obs = self.storage.fit(steps.obs, steps.action, steps.next_obs)
             if self.discontinuity is not None:
                 self._end_discontinuous(obs, steps.envs)
@@ -304,10 +345,12 @@ class ReplayBuffer:
                 for env in steps.envs:
                     self._ended.pop(env, None)
             order = self.index.num_added
-            _, ids = self.index.append(steps.envs)
+            _, ids = self.index.append(steps.envs, origin=origin)
             columns = {"action": action, "reward": steps.reward, "terminated": steps.terminated}
             columns = {**self.storage.named(obs, next_obs), **columns}
             self.storage.append(order, ids, {**columns, "return_to_go": _UNKNOWN}, next_obs)
+            if extras or self.storage.extras:
+                self._write_extras(order, n, extras)
             for i in (steps.terminated | steps.truncated).nonzero()[0].tolist():
                 if self.autoreset != "disabled":
                     final = {key: column[i : i + 1] for key, column in next_obs.items()}
@@ -315,6 +358,19 @@ class ReplayBuffer:
                     self._ended[steps.envs[i]] = {key: c.copy() for key, c in final.items()} if moved else None
                 self._end_episode(steps.envs[i])
             self._warn_if_overwriting()
+
+    def _check_in_files(self, extras: Collection[str] | None, origin: str, known: Sequence[str]) -> None:
+        if self.storage.files is not None and (extras or origin not in known):
+            raise DataError("a buffer in files keeps no further columns and no origins of your own: keep it in memory")
+
+    def _write_extras(self, order: int, n: int, extras: Leaves) -> None:
+        """Fill the further columns of n rows; where a column of whole numbers has none, say so once."""
+        held = self.storage.extras
+        late = {name for name in extras if name not in held and order} | (held.keys() - extras.keys())
+        for name in sorted(late):
+            if (held | extras)[name].dtype.kind != "f":
+                self._warn_once(name, f"the column {name!r} is 0 in rows that came without it: give it with every row")
+        self.storage.write_extras(order % self.capacity, n, extras)
 
     def _without_resets(self, steps: Steps, suspicious: bool) -> Steps:
         """The steps without those that are resets; if it is not known whether they are, likely ones are refused."""
@@ -424,12 +480,19 @@ class ReplayBuffer:
         self.index.refresh(score_rows, by=by, rows_per_call=rows_per_call)
 
     @overload
-    def sample(self, shape: Shape, *, n_step: int = 1, rng: Rng = None) -> Batch: ...
+    def sample(self, shape: Shape, *, n_step: int = 1, weights: bool = False, rng: Rng = None) -> Batch: ...
     @overload
-    def sample(self, shape: Shape, *, chunk: int, rng: Rng = None) -> ChunkBatch: ...
+    def sample(self, shape: Shape, *, chunk: int, weights: bool = False, rng: Rng = None) -> ChunkBatch: ...
     @overload
     def sample(
-        self, shape: Shape, *, length: int, burn_in: int = 0, n_step: int = 1, rng: Rng = None
+        self,
+        shape: Shape,
+        *,
+        length: int,
+        burn_in: int = 0,
+        n_step: int = 1,
+        weights: bool = False,
+        rng: Rng = None,
     ) -> SequenceBatch: ...
     def sample(
         self,
@@ -439,6 +502,7 @@ class ReplayBuffer:
         chunk: int | None = None,
         length: int | None = None,
         burn_in: int = 0,
+        weights: bool = False,
         rng: Rng = None,
     ) -> Any:
         """A batch of transitions, drawn with replacement.
@@ -450,10 +514,24 @@ class ReplayBuffer:
             chunk: actions from each row on, for policies that choose several at once: see `ChunkBatch`.
             length: steps from each row on, for recurrent learners: see `SequenceBatch`.
             burn_in: with `length`, steps before each row.
+            weights: whether `batch.extras` has the sampled "rows", and their importance "weights", which undo the
+                preference of the strategy for some rows; the largest of a batch is 1.
             rng: draws from this generator instead of the buffer's own.
         """
         with self.index.lock:
-            return self._gather(self.sample_indices(shape, rng=rng), n_step, chunk, length, burn_in)
+            rows = self.sample_indices(shape, rng=rng)
+            batch = self._gather(rows, n_step, chunk, length, burn_in)
+            if not weights:
+                return batch
+            return batch._replace(extras={**batch.extras, "rows": rows, "weights": self.index.importance_weights(rows)})
+
+    def batches(self, n: int, shape: Shape, **options: Any) -> Iterator[Any]:
+        """n batches, one after the other; the arguments are those of `sample`."""
+        return (self.sample(shape, **options) for _ in range(whole_number("n", n, least=0)))
+
+    def update_priorities(self, rows: ArrayLike, errors: ArrayLike) -> None:
+        """Tell `arb.Prioritized` the TD errors of these rows, which `sample(n, weights=True)` names."""
+        self.index.update_priorities(rows, errors)
 
     def sample_indices(self, shape: Shape, *, rng: Rng = None) -> Ints:
         """The rows that `sample` would return, for `gather`, and for whoever keeps columns of their own."""
@@ -479,9 +557,7 @@ class ReplayBuffer:
         if numbers.dtype.kind not in "iu":
             raise DataError(f"gather needs the numbers of rows, got values of type {numbers.dtype}")
         with self.index.lock:
-            if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(self):
-                found = f"as the buffer holds {len(self)}; got {numbers.min()} to {numbers.max()}"
-                raise DataError(f"rows must lie between 0 and {len(self) - 1}, {found}")
+            self.index.check_rows(numbers)
             return self._gather(numbers, **steps)
 
     def _gather(
@@ -510,10 +586,14 @@ class ReplayBuffer:
     def to_dataset(self) -> Dataset:
         """Everything the buffer holds, the oldest episode first, with a column `online`.
 
-        An open episode counts as cut off, and of one whose first rows were overwritten the rest is there.
+        An open episode counts as cut off, and of one whose first rows were overwritten the rest is there. If there are
+        further origins, a column `origin` has their names.
         """
         with self.index.lock:
             rows, ids, steps = self.index.members()
+            extras = self.storage.extras_at(rows) | {"online": self.index.is_online(rows)}
+            if len(self.index.origins) > 2:
+                extras["origin"] = np.array(self.index.origins)[self.index.origin(rows)]
             dataset = Dataset(
                 observations=unwrapped(self.storage.observations(rows)),
                 actions=self.storage.at("action", rows),
@@ -521,9 +601,52 @@ class ReplayBuffer:
                 terminals=self.storage.at("terminated", rows),
                 lengths=steps,
                 final_observations=unwrapped(self.storage.final(ids)),
-                extras={"online": self.index.is_online(rows)},
+                extras=extras,
             )
-            return dataset.select(np.argsort(self.index.insertion_order(rows[dataset.starts])))
+            return dataset.select(self._by_age(rows[dataset.starts]))
+
+    def episodes(self) -> Sequence[Dataset]:
+        """Every episode, as `to_dataset` orders them: a copy of what the buffer holds now.
+
+        >>> buffer = ReplayBuffer(10)
+        >>> for t in range(4):
+        ...     buffer.add([t], [0.0], 1.0, [t + 1], terminated=t % 2 == 1)
+        >>> episodes = buffer.episodes()
+        >>> len(episodes), episodes[-1].observations.ravel()
+        (2, array([2, 3]))
+        """
+        return self.to_dataset().episodes() if len(self) else ()
+
+    def remove(self, episodes: int | Sequence[int] | Bools) -> int:
+        """Remove episodes by their places in `episodes()`, or by a mask; returns the number of rows that went.
+
+        The rows that stay are numbered anew. ARB samples uniformly until the next refresh.
+        """
+        if self.storage.files is not None:
+            raise DataError("episodes cannot be removed from a buffer in files: make it anew with those to keep")
+        with self.index.lock:
+            rows, ids, steps = self.index.members()
+            order = self._by_age(rows[np.cumsum(steps) - steps])
+            try:
+                chosen = np.atleast_1d(order[np.asarray(episodes)]) if np.size(episodes) else order[:0]
+            except IndexError:
+                raise DataError(f"there are {len(order)} episodes, 0 to {len(order) - 1}; got {episodes}") from None
+            kept = rows[np.repeat(~np.isin(np.arange(len(ids)), chosen), steps)]
+            kept = kept[self._by_age(kept)]
+            gone = len(self) - len(kept)
+            self.storage.keep(kept)
+            self.index.keep(kept)
+            self._offline, self._loaded = int(self.index.spans(online=False)[1].sum()), "changed"
+            return gone
+
+    def clear(self) -> None:
+        """Remove everything; what the buffer was made with stays."""
+        with self.index.lock:
+            self.remove(np.ones(len(self.index.members().episode), bool))
+            self._ended, self._loaded = {}, ""
+
+    def _by_age(self, rows: Ints) -> Ints:
+        return np.argsort(self.index.insertion_order(rows))
 
     # ---- saving --------------------------------------------------------------------------------------------------
     def save(self, path: str | os.PathLike[str], *, since: int = 0) -> None:
@@ -605,6 +728,7 @@ def check_steps(
     terminated: ArrayLike,
     truncated: ArrayLike | None,
     envs: Sequence[int] | None,
+    extras: Mapping[str, Any],
 ) -> Steps:
     """Bring the arguments of `ReplayBuffer.add_batch` into shape, or say in one line what is wrong with them."""
     rewards = one_per_row("reward", np.asarray(reward), "environment")
@@ -621,10 +745,31 @@ def check_steps(
     _check_rows(columns | {"action": actions, "reward": rewards}, n)
     if len(ended) != n or len(cut) != n:
         _check_rows({"terminated": ended, "truncated": cut}, n)
+    more = {name: _extra(name, value) for name, value in extras.items()}
+    if more:
+        _check_rows(more, n)
     numbers: Sequence[int] = range(n) if envs is None else [int(env) for env in envs]
     if envs is not None and (len(numbers) != n or len(set(numbers)) != n):
         raise DataError(f"envs must name {n} different environments, got {numbers}")
-    return Steps(before, actions, rewards, after, ended, cut, numbers)
+    return Steps(before, actions, rewards, after, ended, cut, more, numbers)
+
+
+def _extra(name: str, value: Any) -> Array:
+    """A further column, unless its name is nearly that of an argument, or one that the buffer needs."""
+    near = difflib.get_close_matches(name, _ARGUMENTS, n=1, cutoff=0.85)
+    if near or name in _RESERVED:
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise DataError(f"{name!r} cannot be a further column{hint}: give it another name")
+    return single_precision(np.asarray(value))
+
+
+def _numeric(data: Dataset, names: Collection[str] | None) -> Leaves:
+    """The further columns of a dataset that a buffer keeps."""
+    if names is not None and not set(names) <= data.extras.keys():
+        unknown = sorted(set(names) - data.extras.keys())
+        raise DataError(f"the dataset has no column {', '.join(unknown)}; it has {', '.join(data.extras) or 'none'}")
+    kept = data.extras.items() if names is None else [(name, data.extras[name]) for name in names]
+    return {name: column for name, column in kept if name not in _RESERVED and column.dtype.kind in "biuf"}
 
 
 def _check_rows(columns: Leaves, n: int) -> None:

@@ -16,7 +16,7 @@ next observations that were given are never replaced by those of other rows.
 import difflib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -237,9 +237,9 @@ class Dataset:
             columns |= {_key("final", key): column[final[1]] for key, column in leaves(final[0]).items()}
         return _from_flat(columns | {"lengths": lengths}, self.provenance)
 
-    def episodes(self) -> Iterator["Dataset"]:
+    def episodes(self) -> "Episodes":
         """Every episode as a dataset of its own; views, not copies."""
-        return (self.select(slice(i, i + 1)) for i in range(self.num_episodes))
+        return Episodes(self)
 
     def split_at_terminals(self) -> "Dataset":
         """The same rows with an episode ending at every terminal, as in the paper's release (`boundaries`)."""
@@ -296,6 +296,20 @@ class Dataset:
         final = {} if self.final_observations is None else leaves(self.final_observations)
         named = {_key("final", key): column for key, column in final.items()}
         return {**self._columns(), **named, "lengths": self.lengths}
+
+
+class Episodes(Sequence[Dataset]):
+    """The episodes of a dataset, as a sequence of datasets."""
+
+    def __init__(self, dataset: Dataset):
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return self.dataset.num_episodes
+
+    def __getitem__(self, place: Any) -> Any:
+        chosen = range(len(self))[place]
+        return self.dataset.select([chosen]) if isinstance(chosen, int) else [self.dataset.select([i]) for i in chosen]
 
 
 def _key(name: str, key: str) -> str:

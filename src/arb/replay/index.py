@@ -26,10 +26,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from arb.errors import DataError, check_choice
 from arb.replay.dataset import Bools, Ints
-from arb.replay.samplers import Sampler, State, describe
-from arb.replay.scores import CHUNK, RowScore, Unit, score_all, score_trajectories
+from arb.replay.samplers import Sampler, State, describe, importance_weights
+from arb.replay.scores import CHUNK, RowScore, Unit, as_numpy, score_all, score_trajectories
 from arb.replay.storage import Batch
 
+OFFLINE, ONLINE = 0, 1
+"""Codes of the origins that every index knows; further ones follow as they come."""
 PATIENCE = 10_000
 """Steps added without a refresh after which a strategy that lives on refreshes warns."""
 
@@ -88,9 +90,11 @@ class ReplayIndex:
         self.open: dict[int, OpenEpisode] = {}
         """The unfinished episodes, by environment."""
         self._open_by_id: dict[int, OpenEpisode] = {}
+        self.origins = ["offline", "online"]
+        """The names of the origins, by their codes."""
         self._origin_start = np.zeros(0, np.int64)
-        self._origin_online = np.zeros(0, bool)
-        self._latest: bool | None = None  # origin of the newest row
+        self._origin_code = np.zeros(0, np.int64)
+        self._latest = -1  # origin of the newest row
         self.sampler = _strategy(sampler)
         self.sampler.bind(self)
         self._listens = type(self.sampler).insert is not Sampler.insert
@@ -108,6 +112,7 @@ class ReplayIndex:
         self._drawn_since_refresh = 0
         self._drawn_online = math.nan
         self._reminded = False
+        self._removals = 0
 
     def __repr__(self) -> str:
         return f"ReplayIndex({self.summary})"
@@ -140,16 +145,24 @@ class ReplayIndex:
             return slice(first, first + stop - start)
         return np.arange(start, stop) % self.capacity
 
+    def origin(self, rows: Ints) -> Ints:
+        """The code of each row's origin: `origins[code]` is its name."""
+        span = np.searchsorted(self._origin_start, self.insertion_order(rows), side="right") - 1
+        return np.asarray(self._origin_code[span])
+
     def is_online(self, rows: Ints) -> Bools:
         """Whether each row was added online, by its origin and not by its place."""
-        span = np.searchsorted(self._origin_start, self.insertion_order(rows), side="right") - 1
-        return np.asarray(self._origin_online[span])
+        return np.asarray(self.origin(rows) == ONLINE)
 
-    def spans(self, online: bool) -> tuple[Ints, Ints]:
-        """Starts and lengths of the living stretches of the insertion order with this origin."""
+    def spans(self, online: bool | None = None, *, origin: str = "") -> tuple[Ints, Ints]:
+        """Starts and lengths of the living stretches of the insertion order: online, not online, or of an origin."""
         stop = np.append(self._origin_start, self.num_added)[1:]
         start = np.maximum(self._origin_start, self.oldest)
-        keep = (self._origin_online == online) & (stop > start)
+        if online is not None:
+            own = (self._origin_code == ONLINE) == online
+        else:
+            own = np.array([self.origins[code] == origin for code in self._origin_code], bool)
+        keep = own & (stop > start)
         return start[keep], (stop - start)[keep]
 
     def previous(self, rows: Ints) -> Ints:
@@ -182,7 +195,7 @@ class ReplayIndex:
         return Members(rows, living, steps[living])
 
     # ---- rows in -------------------------------------------------------------------------------------------------
-    def extend(self, lengths: ArrayLike, *, online: bool = False) -> tuple[Ints, Ints]:
+    def extend(self, lengths: ArrayLike, *, origin: str = "offline") -> tuple[Ints, Ints]:
         """Append whole episodes, row after row; returns the rows they take and the id of each episode.
 
         If they do not fit the ring, only their last rows are alive afterwards.
@@ -202,18 +215,20 @@ class ReplayIndex:
             self._previous[alive[1:]] = alive[:-1]
             for vanished in ids[ends < gone].tolist():
                 heapq.heappush(self._free, vanished)
-            self._count(total, online)
+            self._count(total, self._code(origin))
             if self._listens:
                 self.sampler.insert(alive)
         return rows, ids
 
-    def append(self, envs: Sequence[int], ends: Sequence[float] | None = None) -> tuple[Ints, list[int]]:
-        """Append one online step of each of these environments; returns the rows and the ids of their episodes.
+    def append(
+        self, envs: Sequence[int], ends: Sequence[float] | None = None, *, origin: str = "online"
+    ) -> tuple[Ints, list[int]]:
+        """Append one step of each of these environments; returns the rows and the ids of their episodes.
 
         The first step of an environment, and the first after `close` or a step that `ends`, begins an episode.
         """
         with self.lock:
-            rows, ids = [], []
+            rows, ids, code = [], [], self._code(origin)
             for i, env in enumerate(envs):
                 row = self.num_added % self.capacity
                 if self.num_added >= self.capacity:
@@ -230,10 +245,7 @@ class ReplayIndex:
                 episode.newest = row
                 self.episode_ids[row] = episode.id
                 self.next_index[row] = -1
-                if self._latest:
-                    self.num_added += 1
-                else:
-                    self._count(1, online=True)
+                self._count(1, code)
                 rows.append(row)
                 ids.append(episode.id)
                 if ends is not None and ends[i]:
@@ -286,13 +298,35 @@ class ReplayIndex:
         self.num_ids += 1
         return self.num_ids - 1
 
-    def _count(self, n: int, online: bool) -> None:
-        if online is not self._latest:
+    def _code(self, origin: str) -> int:
+        if origin not in self.origins:
+            if not isinstance(origin, str) or not origin.isidentifier():
+                raise DataError(f"an origin is a word, such as 'demos', got {origin!r}")
+            self.origins.append(origin)
+        return self.origins.index(origin)
+
+    def _count(self, n: int, origin: int) -> None:
+        if origin != self._latest:
             alive = np.append(self._origin_start, self.num_added)[1:] > self.oldest
             self._origin_start = np.append(self._origin_start[alive], self.num_added)
-            self._origin_online = np.append(self._origin_online[alive], online)
-            self._latest = online
+            self._origin_code = np.append(self._origin_code[alive], origin)
+            self._latest = origin
         self.num_added += n
+
+    def keep(self, rows: Ints) -> None:
+        """Forget all rows but these, which come in their insertion order and become the rows 0, 1, ..."""
+        with self.lock:
+            ids, origin = self.episode_ids[rows], self.origin(rows)
+            living = set(ids.tolist())
+            opened = [(env, episode.id) for env, episode in self.open.items() if episode.id in living]
+            self.num_added = len(rows)
+            start = np.flatnonzero(np.diff(origin, prepend=-1))
+            self._set_origins(start, origin[start])
+            self.episode_ids[: len(rows)] = ids
+            self.next_index[:], self._previous[:] = -1, -1
+            self._link(np.array(opened, np.int64).reshape(-1, 2))
+            self.sampler.renumber(rows)
+            self.refreshed_at, self._removals = None, self._removals + 1
 
     # ---- rows out ------------------------------------------------------------------------------------------------
     def refresh(self, score: RowScore, *, by: Unit = "row", rows_per_call: int = CHUNK) -> None:
@@ -307,17 +341,20 @@ class ReplayIndex:
         with self.lock:
             self._check_not_empty("refreshed")
             num_added, size, steps = self.num_added, self.size, self._steps_since_refresh
-            self._drawn_since_refresh = 0
-            members = self.members()
-        if self.sampler.needs_scores:
-            if by == "trajectory":
-                scores = score_trajectories(score, members.rows, members.steps, size)
-            else:
-                scores = score_all(score, size, min(whole_number("rows_per_call", rows_per_call), self.capacity))
-            with self.lock:
+            self._drawn_since_refresh, removals = 0, self._removals
+            by_episode = self.members() if by == "trajectory" else None
+        scores = None
+        if self.sampler.needs_scores and by_episode is not None:
+            scores = score_trajectories(score, by_episode.rows, by_episode.steps, size)
+        elif self.sampler.needs_scores:
+            scores = score_all(score, size, min(rows_per_call, self.capacity))
+        with self.lock:
+            if removals != self._removals:
+                return  # what was scored is not there any more
+            if scores is not None:
                 self.sampler.update_weights(scores, num_added)
                 self._steps_since_refresh -= steps
-        self.refreshed_at = num_added
+            self.refreshed_at = num_added
 
     def is_due(self, every: int) -> bool:
         """Whether `every` rows were added since the last refresh, or there was none yet."""
@@ -342,6 +379,30 @@ class ReplayIndex:
             self._drawn_online = float(self.is_online(rows).mean())
             self._drawn_since_refresh += rows.size
         return rows
+
+    def importance_weights(self, rows: Ints) -> NDArray[np.float32]:
+        """What multiplies the loss of these rows to undo the sampler's preferences, as far as its `beta` says."""
+        with self.lock:
+            p = self.sampler.probabilities_of(rows)
+            return importance_weights(p, self.size, self.sampler.beta).astype(np.float32)
+
+    def update_priorities(self, rows: ArrayLike, errors: ArrayLike) -> None:
+        """Give these rows priorities by their TD errors; see `arb.Prioritized`."""
+        numbers, values = np.asarray(rows), as_numpy(errors)
+        if numbers.dtype.kind not in "iu" or numbers.shape != values.shape:
+            found = f"rows of type {numbers.dtype} {numbers.shape} and errors {values.shape}"
+            raise DataError(f"update_priorities needs the numbers of rows and an error for each, got {found}")
+        if not np.isfinite(values).all():
+            raise DataError(f"the error of row {numbers[~np.isfinite(values)][0]} is not finite")
+        with self.lock:
+            self.check_rows(numbers)
+            self.sampler.update_priorities(numbers, values)
+
+    def check_rows(self, rows: Ints) -> None:
+        """Raise a `DataError` unless all of these rows are there."""
+        if rows.size and not 0 <= rows.min() <= rows.max() < self.size:
+            found = f"as the buffer holds {self.size}; got {rows.min()} to {rows.max()}"
+            raise DataError(f"rows must lie between 0 and {self.size - 1}, {found}")
 
     def train(self, rows: Ints, columns: Callable[[Ints], tuple[Any, Any]]) -> None:
         """Let a strategy that learns its weights learn from the batch just drawn.
@@ -379,6 +440,7 @@ class ReplayIndex:
                 "rng": self.rng.bit_generator.state,
                 "drawn_since_refresh": self._drawn_since_refresh,
                 "refreshed_at": self.refreshed_at,
+                "origins": list(self.origins),
             }
             opened = [(env, episode.id) for env, episode in self.open.items()]
             arrays: State = {
@@ -386,7 +448,7 @@ class ReplayIndex:
                 "episode_ids": self.episode_ids[: self.size].copy(),
                 "open": np.array(opened, np.int64).reshape(-1, 2),
                 "origin.start": self._origin_start,
-                "origin.online": self._origin_online,
+                "origin.code": self._origin_code,
             }
             return header, {"index": arrays, "sampler": self.sampler.state()}
 
@@ -400,7 +462,8 @@ class ReplayIndex:
             raise DataError(f"the saved buffer has a capacity of {saved}, this one of {self.capacity}")
         with self.lock:
             self.num_added, self.num_ids = num_added, num_ids
-            self._set_origins(state["origin.start"], state["origin.online"])
+            self.origins = list(header["origins"])
+            self._set_origins(state["origin.start"], state["origin.code"])
             self.episode_ids[: self.size] = state["episode_ids"]
             self._link(state["open"])
             self.sampler.restore(parts.get("sampler", {}))
@@ -414,14 +477,14 @@ class ReplayIndex:
         self.episode_ids[: self.size] = episode_ids[: self.size]
         living = np.roll(online[: self.size], -(num_added % self.capacity) if num_added > self.capacity else 0)
         changes = np.append(0, np.flatnonzero(living[1:] != living[:-1]) + 1)
-        self._set_origins(self.oldest + changes, living[changes])
+        self._set_origins(self.oldest + changes, living[changes].astype(np.int64))  # OFFLINE or ONLINE
         self._link(np.zeros((0, 2), np.int64))
         if self._listens:
             self.sampler.insert(np.arange(self.oldest, num_added) % self.capacity)
 
-    def _set_origins(self, start: Ints, online: Bools) -> None:
-        self._origin_start, self._origin_online = start, online
-        self._latest = bool(online[-1]) if len(online) else None
+    def _set_origins(self, start: Ints, code: Ints) -> None:
+        self._origin_start, self._origin_code = start, code
+        self._latest = int(code[-1]) if len(code) else -1
 
     def _link(self, opened: Ints) -> None:
         """Derive links, unfinished episodes and free ids from the episodes of the rows."""

@@ -7,7 +7,7 @@ project's buffer and the buffers of other libraries, which keep columns of their
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +58,8 @@ class Sampler(ABC):
     """Online steps that a run collects before its first update."""
     metric_names: tuple[str, ...] = ()
     """What `metrics` reports beyond the metrics of every strategy, for the tables of a run."""
+    beta: float = 1.0
+    """How much of the preference for some rows `sample(n, weights=True)` undoes: 1 is all of it, 0 nothing."""
     index: "ReplayIndex"
 
     def bind(self, index: "ReplayIndex") -> None:
@@ -79,6 +81,17 @@ class Sampler(ABC):
     @abstractmethod
     def probabilities(self) -> NDArray[np.float64]:
         """For every row 0..size-1, the probability of being the next one sampled."""
+
+    def probabilities_of(self, rows: Ints) -> NDArray[np.float64]:
+        """The probabilities of some rows, for importance weights."""
+        return self.probabilities()[rows]
+
+    def update_priorities(self, rows: Ints, errors: NDArray[Any]) -> None:  # noqa: ARG002
+        """The TD errors of these rows under the current critics."""
+        raise DataError(f"{type(self).__name__} has no priorities: make the buffer with arb.Prioritized()")
+
+    def renumber(self, rows: Ints) -> None:
+        """Of all rows, these are left, as the rows 0, 1, ...; the others were removed."""
 
     def train(self, rows: Ints, gather: Callable[[Ints], Any], rng: np.random.Generator) -> float:  # noqa: ARG002
         """With `trainable`: learn from the rows just sampled, which `gather` turns into a `Batch`; return the loss."""
@@ -117,39 +130,64 @@ class Uniform(Sampler):
 
 
 class Mixed(Sampler):
-    """A fixed share of every batch from offline rows, the rest from online rows: the paper's Parallel at one half.
+    """A fixed share of every batch from each origin: the paper's Parallel at one half.
 
-    Counts are exact, offline rows come first, and while one of the two has no rows, the other fills the batch.
+    Counts are exact to a row, rows of one origin lie side by side, and what is missing of an origin without rows is
+    taken from the others in proportion.
+
+    >>> Mixed({"offline": 0.25, "demos": 0.25, "online": 0.5})
+    Mixed(offline_share={'offline': 0.25, 'demos': 0.25, 'online': 0.5})
+
+    Args:
+        offline_share: the share of rows that are not online; or the share of each origin, by its name in
+            `load_dataset(dataset, origin=name)`. Rows of origins that are not named are not sampled.
     """
 
-    def __init__(self, offline_share: float = 0.5):
-        if not 0.0 <= offline_share <= 1.0:
+    def __init__(self, offline_share: float | Mapping[str, float] = 0.5):
+        if isinstance(offline_share, Mapping):
+            shares = list(offline_share.values())
+            if not shares or min(shares) < 0.0 or abs(sum(shares) - 1.0) > 1e-6:
+                raise DataError(f"the shares of all origins must not be negative and add up to 1, got {offline_share}")
+        elif not 0.0 <= offline_share <= 1.0:
             raise DataError(f"offline_share must lie between 0 and 1, got {offline_share}")
-        self.offline_share = offline_share
+        self.offline_share: Any = offline_share
 
     def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
-        offline = round(shape[-1] * self._offline_share_now())
-        rows = np.empty(shape, np.int64)
-        rows[..., :offline] = self.uniform(rng, (*shape[:-1], offline), online=False)
-        rows[..., offline:] = self.uniform(rng, (*shape[:-1], shape[-1] - offline), online=True)
+        rows, size, first, share = np.empty(shape, np.int64), shape[-1], 0, 0.0
+        origins = self._origins_now()
+        for number, (own, spans) in enumerate(origins, 1):
+            share += own
+            last = size if number == len(origins) else round(size * share)
+            rows[..., first:last] = self._uniform(rng, (*shape[:-1], last - first), spans)
+            first = last
         return rows
 
     def probabilities(self) -> NDArray[np.float64]:
-        online = self.index.is_online(np.arange(self.index.size))
-        share = self._offline_share_now()
-        counts = np.maximum([(~online).sum(), online.sum()], 1)
-        return np.asarray(np.where(online, (1.0 - share) / counts[1], share / counts[0]))
+        p = np.zeros(self.index.size)
+        for share, (starts, lengths) in self._origins_now():
+            for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+                p[self.index.rows_between(start, start + length)] = share / lengths.sum()
+        return p
 
-    def _offline_share_now(self) -> float:
-        if len(self.index.spans(online=True)[0]) == 0:
-            return 1.0
-        if len(self.index.spans(online=False)[0]) == 0:
-            return 0.0
-        return self.offline_share
+    def _origins_now(self) -> list[tuple[float, tuple[Ints, Ints]]]:
+        """The share and the stretches of every origin that has rows."""
+        if isinstance(self.offline_share, Mapping):
+            named = [(share, self.index.spans(origin=name)) for name, share in self.offline_share.items()]
+        else:
+            shares = (self.offline_share, 1.0 - self.offline_share)
+            named = [(share, self.index.spans(online)) for share, online in zip(shares, (False, True), strict=True)]
+        found = [(share, spans) for share, spans in named if len(spans[0])]
+        if not found:
+            raise DataError(f"no row has an origin of {self!r}: the buffer holds {', '.join(self.index.origins)}")
+        total = sum(share for share, _ in found) if len(found) < len(named) else 1.0
+        return [(share / total if total else 1.0 / len(found), spans) for share, spans in found]
 
     def uniform(self, rng: np.random.Generator, shape: tuple[int, ...], *, online: bool) -> Ints:
-        """Uniform samples of the rows with this origin."""
-        start, length = self.index.spans(online)
+        """Uniform samples of the rows that are online, or not."""
+        return self._uniform(rng, shape, self.index.spans(online))
+
+    def _uniform(self, rng: np.random.Generator, shape: tuple[int, ...], spans: tuple[Ints, Ints]) -> Ints:
+        start, length = spans
         if 0 in shape:
             return np.zeros(shape, np.int64)
         stop = np.cumsum(length)
@@ -268,7 +306,81 @@ class SumTree:
         return self._node[self._leaves : self._leaves + self.capacity].copy()
 
     def restore(self, weights: NDArray[np.float64]) -> None:
-        self.set(np.arange(self.capacity), weights)
+        """Give the first rows these weights, and the others none."""
+        self._node[:] = 0.0
+        self.set(np.arange(len(weights)), weights)
+
+
+class Prioritized(Sampler):
+    """Rows in proportion to |TD error|^alpha (Schaul et al., 2016); new rows get the largest priority so far.
+
+    >>> from arb import ReplayBuffer
+    >>> buffer = ReplayBuffer(100, Prioritized(), seed=0)
+    >>> for t in range(3):
+    ...     buffer.add([t], [0.0], 1.0, [t + 1], terminated=t == 2)
+    >>> batch = buffer.sample(256, weights=True)
+    >>> rows, weights = batch.extras["rows"], batch.extras["weights"]    # multiply the loss by the weights
+    >>> buffer.update_priorities(rows, batch.reward - 1.0)               # your TD errors
+    >>> buffer.stats()["entropy"]
+    1.0
+
+    Args:
+        alpha: how much the errors matter; 0 samples uniformly.
+        beta: how much of it the importance weights undo. Schaul et al. raise it to 1 during training: set
+            `buffer.sampler.beta`.
+        epsilon: added to every error, so that none has a priority of zero.
+    """
+
+    def __init__(self, alpha: float = 0.6, beta: float = 0.4, epsilon: float = 1e-6):
+        if not (alpha >= 0.0 and 0.0 <= beta <= 1.0 and epsilon > 0.0):
+            found = f"got alpha={alpha}, beta={beta}, epsilon={epsilon}"
+            raise DataError(f"Prioritized needs alpha from 0 on, beta from 0 to 1 and epsilon above 0, {found}")
+        self.alpha, self.beta, self.epsilon = alpha, beta, epsilon
+        self._largest = 1.0
+
+    def bind(self, index: "ReplayIndex") -> None:
+        super().bind(index)
+        self._tree = SumTree(index.capacity)
+
+    def insert(self, rows: Ints) -> None:
+        self._tree.set(rows, np.full(len(rows), self._largest))
+
+    def update_priorities(self, rows: Ints, errors: NDArray[Any]) -> None:
+        priority = (np.abs(errors, dtype=np.float64) + self.epsilon) ** self.alpha
+        self._tree.set(rows.reshape(-1), priority.reshape(-1))
+        self._largest = max(self._largest, float(priority.max(initial=0.0)))
+
+    def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Ints:
+        return self._tree.sample(rng, math.prod(shape)).reshape(shape)
+
+    def probabilities(self) -> NDArray[np.float64]:
+        return self.probabilities_of(np.arange(self.index.size))
+
+    def probabilities_of(self, rows: Ints) -> NDArray[np.float64]:
+        return self._tree.get(rows) / self._tree.total
+
+    def renumber(self, rows: Ints) -> None:
+        self._tree.restore(self._tree.get(rows))
+
+    def __repr__(self) -> str:
+        return f"Prioritized(alpha={self.alpha}, epsilon={self.epsilon})"  # beta may change during training
+
+    def state(self) -> State:
+        return {"tree": self._tree.get(np.arange(self.index.size)), "largest": np.array(self._largest)}
+
+    def restore(self, state: State) -> None:
+        self._tree.restore(state["tree"])
+        self._largest = float(state["largest"])
+
+
+def importance_weights(p: NDArray[np.float64], rows: int, beta: float) -> NDArray[np.float64]:
+    """(rows · p)^-beta, divided by the largest of each batch, which is the last axis.
+
+    >>> importance_weights(np.array([0.5, 0.125]), rows=2, beta=0.5)
+    array([0.5, 1. ])
+    """
+    weight = (rows * p) ** -beta
+    return np.asarray(weight / weight.max(axis=-1, keepdims=True, initial=0.0))
 
 
 # ---- metrics of a distribution ---------------------------------------------------------------------------------------
@@ -298,8 +410,13 @@ def describe(p: NDArray[np.float64], index: "ReplayIndex") -> dict[str, float]:
     online, episode = index.is_online(rows), index.episode_ids[: index.size]
     mass = np.bincount(episode, weights=p, minlength=index.num_ids).astype(np.float64)
     mass = mass[np.bincount(episode, minlength=index.num_ids) > 0]
-    size = effective_sample_size(p)
+    size, named = effective_sample_size(p), {}
+    if len(index.origins) > 2:
+        origin = index.origin(rows)
+        for code, name in enumerate(index.origins):
+            named[f"{name}_rows"], named[f"{name}_share"] = (origin == code).mean(), p[origin == code].sum()
     return {
+        **{name: float(value) for name, value in named.items()},
         "rows": float(index.size),
         "trajectories": float(len(mass)),
         "online_rows": float(online.mean()),

@@ -34,6 +34,8 @@ class ChunkBatch(NamedTuple):
     return_to_go: NDArray[np.float32]
     valid: Bools
     """Of shape (B, h): whether the episode has this step. `valid[:, -1]` marks the whole chunks."""
+    extras: dict[str, Array] = {}  # noqa: RUF012
+    """Further columns, of shape (B, h, ...)."""
 
 
 class SequenceBatch(NamedTuple):
@@ -53,12 +55,15 @@ class SequenceBatch(NamedTuple):
     """Whether the episode has this step: False before its start and after its end."""
     start: Bools
     """Where to reset the state of the network: the first step of its episode that the buffer holds."""
+    extras: dict[str, Array] = {}  # noqa: RUF012
 
 
 def gather_chunks(storage: Storage, index: "ReplayIndex", rows: Ints, steps: int, gamma: float) -> ChunkBatch:
     path = index.path(rows, steps, storage.columns["terminated"])
     batch = storage.gather(rows, index, steps, gamma)
-    return ChunkBatch(*batch._replace(action=storage.at("action", _filled(path).T))[:6], (path >= 0).T)
+    every = _filled(path).T
+    batch = batch._replace(action=storage.at("action", every))
+    return ChunkBatch(*batch[:6], (path >= 0).T, storage.extras_at(every))
 
 
 def chunk_actions(storage: Storage, index: "ReplayIndex", rows: Ints, steps: int) -> Array:
@@ -73,8 +78,8 @@ def gather_sequences(
     filled = _filled(path[::-1])[::-1] if burn_in else path
     steps, valid = _filled(filled).T, (path >= 0).T
     batch = storage.gather(steps.reshape(-1), index, n_step, gamma)
-    columns: list[Any] = [reshaped(column, steps.shape) for column in batch[:6]]
-    return SequenceBatch._make([*columns, valid, valid & (index.previous(steps) < 0)])
+    columns: list[Any] = [reshaped(column, steps.shape) for column in batch]
+    return SequenceBatch._make([*columns[:6], valid, valid & (index.previous(steps) < 0), columns[6]])
 
 
 def _filled(path: Ints) -> Ints:

@@ -54,6 +54,8 @@ class Batch(NamedTuple):
     `reward + gamma * mask * value(next_obs)` stays as it is."""
     return_to_go: NDArray[np.float32]
     """Discounted Monte-Carlo return from this step on; `-inf` while its episode is open, so `max(q, .)` is q."""
+    extras: dict[str, Array] = {}  # noqa: RUF012 - never changed
+    """Further columns by name: those of the dataset and of `add(..., name=value)`, nan (or 0) where none was given."""
 
 
 def n_step_return(path: Ints, reward: Array, gamma: float) -> tuple[Ints, NDArray[np.float64], Ints]:
@@ -128,6 +130,8 @@ class Storage:
 
         With `next_obs` also next_obs, for steps that need not begin where the last one led.
         """
+        self.extras: dict[str, Array] = {}
+        """Further columns by name."""
         self._final: Leaves = {}
         self._log: dict[str, Array] = {}
         self._counts = np.zeros(3, np.int64)
@@ -182,7 +186,7 @@ class Storage:
 
     @property
     def nbytes(self) -> int:
-        return sum(c.nbytes for c in self.columns.values()) + sum(f.nbytes for f in self._final.values())
+        return sum(c.nbytes for part in (self.columns, self.extras, self._final) for c in part.values())
 
     def fit(self, obs: Leaves, action: Array, next_obs: Leaves) -> tuple[Leaves, Array, Leaves]:
         """These arrays in the dtypes of the columns, which are allocated if there are none yet."""
@@ -248,6 +252,24 @@ class Storage:
                 both = np.broadcast_to(values, (n, *held.shape[1:]))
                 held[first:], held[: n - split] = both[:split], both[split:]
 
+    def fit_extras(self, extras: Leaves) -> Leaves:
+        """Further columns in the dtypes of those that are held."""
+        return {name: cast_like(name, c, self.extras[name]) if name in self.extras else c for name, c in extras.items()}
+
+    def write_extras(self, first: int, n: int, extras: Leaves) -> None:
+        """Fill n rows of all further columns, new ones among them, which `fit_extras` has checked."""
+        rows = np.arange(first, first + n) % self.capacity
+        for name, values in extras.items():
+            if name not in self.extras:
+                self.extras[name] = _nothing(self.capacity, values)
+        for name, column in self.extras.items():
+            column[rows] = extras.get(name, np.nan if column.dtype.kind == "f" else 0)
+
+    def keep(self, rows: Ints) -> None:
+        """Move these rows to the places 0, 1, ..."""
+        for column in (*self.columns.values(), *self.extras.values()):
+            column[: len(rows)] = column[rows]
+
     def write_final(self, episodes: Ints | list[int], obs: Leaves) -> None:
         """Keep the observation that follows the newest step of each of these episodes."""
         needed = int(episodes.max() if isinstance(episodes, np.ndarray) else max(episodes)) + 1
@@ -299,11 +321,16 @@ class Storage:
             next_obs=unwrapped(next_obs),
             mask=(factor * ~self.at("terminated", last)).astype(np.float32, copy=False),
             return_to_go=self.at("return_to_go", rows),
+            extras=self.extras_at(rows),
         )
+
+    def extras_at(self, rows: Some) -> Leaves:
+        return {name: column[rows] for name, column in self.extras.items()}
 
     # ---- saving --------------------------------------------------------------------------------------------------
     def state(self, rows: Some) -> State:
         held = {f"column.{name}": column[rows] for name, column in self.columns.items()}
+        held |= {f"extra.{name}": column[rows] for name, column in self.extras.items()}
         return held | {f"final.{key}": column for key, column in self._final.items()}
 
     def check_fits(self, state: State) -> None:
@@ -313,6 +340,7 @@ class Storage:
         for name in saved.keys() | here.keys() if saved else ():
             if saved.get(name) != here.get(name):
                 raise DataError(f"{name} of the saved buffer has shape, type {saved.get(name)}, not {here.get(name)}")
+        self.fit_extras(_group(state, "extra."))
 
     def restore(self, state: State, rows: Some) -> None:
         """Put a state that fits back into these rows; rows beside them stay as they are."""
@@ -322,6 +350,15 @@ class Storage:
         self._final = _group(state, "final.")
         for name, column in columns.items():
             self.columns[name][rows] = column
+        extras = _group(state, "extra.")
+        self.extras = {name: self.extras.get(name, _nothing(self.capacity, c)) for name, c in extras.items()}
+        for name, column in extras.items():
+            self.extras[name][rows] = column
+
+
+def _nothing(rows: int, like: Array) -> Array:
+    """A column in which no row has a value yet."""
+    return np.full((rows, *like.shape[1:]), np.nan if like.dtype.kind == "f" else 0, like.dtype)
 
 
 def _group(state: State, kind: str) -> dict[str, Array]:
