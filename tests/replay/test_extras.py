@@ -175,7 +175,9 @@ def test_a_batch_has_the_shares_that_were_asked_for():
     origin = buffer.index.origin(buffer.sample_indices((50, 10)))
     names = buffer.index.origins
     drawn = {name: (origin == code).sum(-1) for code, name in enumerate(names)}
-    assert set(drawn["offline"]) == {2} and set(drawn["demos"]) == {3} and set(drawn["online"]) == {5}  # 2.5 each
+    assert {name: set(counts) for name, counts in drawn.items() if name != "corrections"} == {
+        "offline": {2}, "demos": {3}, "online": {5}  # 2.5 rows cannot be drawn
+    }  # fmt: skip
     assert not drawn["corrections"].any()
     p = buffer.sampler.probabilities()
     np.testing.assert_allclose(p, [0.25 / 6] * 6 + [0.25 / 3] * 3 + [0.5 / 3] * 3 + [0.0])
@@ -190,7 +192,7 @@ def test_missing_origins_are_made_up_for_in_proportion():
     assert (buffer.sample_indices((9, 8)) == 6).sum(-1).tolist() == [6] * 9
     only = ReplayBuffer(20, arb.Mixed({"demos": 1.0}), seed=0)
     only.load_dataset(PAST)
-    with pytest.raises(DataError, match="no row has an origin of Mixed.*the buffer holds offline, online"):
+    with pytest.raises(DataError, match=r"no row has an origin of Mixed.*the buffer holds offline, online"):
         only.sample(1)
     never = ReplayBuffer(20, arb.Mixed({"demos": 1.0, "offline": 0.0}), seed=0)
     never.load_dataset(PAST)
@@ -237,7 +239,8 @@ def test_episodes_are_removed_and_the_others_stay():
         buffer.remove(2)
     assert buffer.remove([]) == 0
     buffer.clear()
-    assert len(buffer) == 0 and not buffer.index.open
+    assert len(buffer) == 0
+    assert not buffer.index.open
     with pytest.raises(DataError, match="an empty buffer cannot be sampled"):
         buffer.sample(1)
     buffer.load_dataset(PAST)

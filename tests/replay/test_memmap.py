@@ -37,7 +37,7 @@ def content(buffer):
     """Every row in the order in which it was added."""
     rows = np.argsort(buffer.index.insertion_order(np.arange(len(buffer))))
     batch = buffer.gather(rows)
-    parts = [*batch, buffer.index.is_online(rows)]
+    parts = [*batch[:6], buffer.index.is_online(rows)]
     return [np.concatenate(list(part.values()), axis=1) if isinstance(part, dict) else part for part in parts]
 
 
@@ -81,14 +81,14 @@ def test_a_restart_knows_datasets_origins_and_their_ends(tmp_path):
     for each in (memory, buffer):
         each.load_dataset(data(40))
         each.add_batch(np.ones((3, 3)), np.ones((3, 2)), np.ones(3), np.zeros((3, 3)), np.ones(3, bool))
-        each.load_dataset(data(20, seed=1), online=True)
+        each.load_dataset(data(20, seed=1), origin="online")
     del buffer, each
     buffer = opened(tmp_path / "b", 90, Mixed())
     assert_same(memory, buffer)
     assert buffer.index.spans(online=False)[1].tolist() == memory.index.spans(online=False)[1].tolist()
     assert (buffer.sample(100).obs.sum(), buffer._offline) != (0, 0)
     with pytest.raises(DataError, match="past data would be overwritten"):
-        buffer.load_dataset(data(40), online=True)
+        buffer.load_dataset(data(40), origin="online")
 
 
 def test_opening_copies_no_column(tmp_path):

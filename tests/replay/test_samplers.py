@@ -370,7 +370,8 @@ def test_importance_weights_undo_the_preference():
     values, rng = np.array([5.0, -1.0, 2.0, 7.0]), np.random.default_rng(0)
     batch = buffer.sample(200_000, weights=True, rng=rng)
     rows, weights = batch.extras["rows"], batch.extras["weights"]
-    assert weights.dtype == np.float32 and weights.max() == 1.0
+    assert weights.dtype == np.float32
+    assert weights.max() == 1.0
     assert np.average(values[rows], weights=weights) == pytest.approx(values.mean(), abs=0.05)
     assert abs(values[rows].mean() - values.mean()) > 0.5
     np.testing.assert_allclose(weights, (1.0 / np.array([1.0, 3.0, 4.0, 8.0]))[rows], rtol=1e-5)

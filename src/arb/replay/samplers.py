@@ -321,7 +321,7 @@ class Prioritized(Sampler):
     >>> batch = buffer.sample(256, weights=True)
     >>> rows, weights = batch.extras["rows"], batch.extras["weights"]    # multiply the loss by the weights
     >>> buffer.update_priorities(rows, batch.reward - 1.0)               # your TD errors
-    >>> buffer.stats()["entropy"]
+    >>> round(buffer.stats()["entropy"], 6)
     1.0
 
     Args:
