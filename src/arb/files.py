@@ -65,13 +65,11 @@ def write_text(path: Path, text: str) -> None:
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file; what cannot be read as one is a `DataError`."""
+    check_regular_file(path)
+    if path.stat().st_size > _LARGEST_JSON:
+        raise DataError(f"{path} is larger than any file of this kind: it is damaged, or not one")
     try:
-        check_regular_file(path)
-        if path.stat().st_size > _LARGEST_JSON:
-            raise DataError(f"{path} is larger than any file of this kind: it is damaged, or not one")
         return json.loads(path.read_text(encoding="utf-8"))
-    except DataError:
-        raise
     except (ValueError, RecursionError) as problem:
         raise DataError(f"{path} is damaged, or not JSON ({problem})") from None
 
@@ -98,7 +96,6 @@ def locked(path: Path, message: str = "") -> Iterator[None]:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 sum of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -202,7 +199,8 @@ class GrowingTable:
             unknown = row.keys() - set(self._columns)
             if unknown:
                 raise ValueError(f"{self.path.name} has no column {', '.join(sorted(unknown))}")
-            writer.writerow([_shown(row.get(name, "")) for name in self._columns])
+            row = {name: repr(float(value)) if isinstance(value, float) else value for name, value in row.items()}
+            writer.writerow([row.get(name, "") for name in self._columns])
         with self.path.open("a", newline="") as file:
             file.write(text.getvalue())
             file.flush()
@@ -215,7 +213,6 @@ class GrowingTable:
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
         return self.path.stat().st_size if self.path.exists() else 0
 
     def truncate(self, size: int) -> None:
@@ -241,7 +238,3 @@ class GrowingTable:
                     yield place, row
         except (csv.Error, UnicodeDecodeError, OSError) as problem:
             raise DataError(f"{self.path} cannot be read: {problem}") from None
-
-
-def _shown(value: Any) -> Any:
-    return repr(float(value)) if isinstance(value, float) else value

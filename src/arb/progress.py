@@ -84,7 +84,7 @@ def screen(rows_as_lines: bool = True) -> Iterator[Screen]:
 
 @contextmanager
 def live_view() -> Iterator[Tell]:
-    """A `tell` for a single run: one row per phase."""
+    """For a single run: one row per phase."""
     with screen() as shown:
         yield lambda phase, step, total, metrics: shown.update(phase, PHASES[phase], step, total, metrics)
 

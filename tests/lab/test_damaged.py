@@ -20,7 +20,7 @@ from arb.envs.rollout import ActionMap
 from arb.errors import DataError
 from arb.lab.config import configure, flat
 from arb.lab.folder import RunFolder
-from arb.lab.grid import Cell, plan
+from arb.lab.grid import Cell, Plan, write_plan
 from arb.lab.setup import Normalization
 from arb.policies import export_policy, load_policy
 from arb.replay.buffer import ReplayBuffer
@@ -125,5 +125,7 @@ def test_descriptions_of_runs(tmp_path):
 def test_plans_of_sweeps(tmp_path):
     cells = [Cell("a", CONFIG), Cell("b", configure(task="hopper-medium-v2", agent="pex", seed=1))]
     content = json.dumps({"cells": [{"folder": cell.folder, "config": flat(cell.config)} for cell in cells]})
-    tried(tmp_path / "plan.json", content.encode(), lambda path: plan(cells, path.parent), text_damaged)
-    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+    tried(
+        tmp_path / "plan.json", content.encode(), lambda path: write_plan(Plan(path.parent, cells, cells)), text_damaged
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "plan.json"]

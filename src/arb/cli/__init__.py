@@ -64,11 +64,11 @@ def main(arguments: list[str] | None = None) -> int:
     if name in ("-V", "--version"):
         print(__version__)
         return 0
-    if name not in COMMANDS:
-        hint = suggest(name, COMMANDS) or "; `arb --help` lists the commands"
-        print(f"arb: there is no command {name!r}{hint}", file=sys.stderr)
-        return 2
-    return _run(name, rest)
+    if name in COMMANDS:
+        return _run(name, rest)
+    hint = suggest(name, COMMANDS) or "; `arb --help` lists the commands"
+    print(f"arb: there is no command {name!r}{hint}", file=sys.stderr)
+    return 2
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
@@ -101,10 +101,8 @@ def _run(name: str, arguments: list[str]) -> int:
         if (missing.name or "").startswith("arb"):
             raise
         return _said(name, f"needs the package {missing.name}: pip install 'arb-rl[{COMMANDS[name].extra}]'", 2)
-    except DataError as mistake:
-        return _said(name, str(mistake), 2)
-    except EnvironmentFailure as problem:
-        return _said(name, str(problem), 1)
+    except (DataError, EnvironmentFailure) as problem:
+        return _said(name, str(problem), 2 if isinstance(problem, DataError) else 1)
     except OSError as problem:
         return _said(name, trouble(problem), 1)
     except MemoryError:
@@ -139,7 +137,5 @@ def trouble(problem: OSError) -> str:
     >>> trouble(OSError(errno.ENOSPC, "No space left on device", "runs/a/eval.csv"))
     'runs/a/eval.csv: No space left on device; free some space, then run the same command again'
     """
-    said = " ".join((problem.strerror or str(problem)).split())
-    place = f"{problem.filename}: " if problem.filename else ""
-    hint = _HINTS.get(problem.errno or 0, "")
-    return f"{place}{said}" + (f"; {hint}" if hint else "")
+    said, hint = " ".join((problem.strerror or str(problem)).split()), _HINTS.get(problem.errno or 0)
+    return (f"{problem.filename}: " if problem.filename else "") + said + (f"; {hint}" if hint else "")

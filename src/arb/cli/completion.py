@@ -16,11 +16,10 @@ def add_completion(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=completion)
 
 
-def completion(options: argparse.Namespace) -> int:
+def completion(options: argparse.Namespace) -> None:
     import shtab
 
     print(shtab.complete(tree(), options.shell))
-    return 0
 
 
 def tree() -> argparse.ArgumentParser:
@@ -34,19 +33,18 @@ def tree() -> argparse.ArgumentParser:
 
     words = {
         "task": [*TASKS, *(f"bundled:{name}" for name in bundled_names())],
-        "agent": AGENTS,
-        "strategy": STRATEGIES,
-        "preset": PRESETS,
-        "reproduce name": EXPERIMENTS,
-        "reproduce data": DATA,
-        "reproduce preset": SEEDS,
+        "agent": [*AGENTS],
+        "strategy": [*STRATEGIES],
+        "preset": [*PRESETS],
+        "reproduce name": [*EXPERIMENTS],
+        "reproduce data": [*DATA],
+        "reproduce preset": [*SEEDS],
     }
     root = argparse.ArgumentParser(prog="arb")
     commands = root.add_subparsers()
     for name, known in COMMANDS.items():
         options = parser_of(name)
         for action in options._actions:
-            known_words = words.get(f"{name} {action.dest}", words.get(action.dest))
-            action.choices = list(known_words) if known_words else action.choices
+            action.choices = words.get(f"{name} {action.dest}", words.get(action.dest, action.choices))
         commands.add_parser(name, help=known.purpose, parents=[options], add_help=False)
     return root

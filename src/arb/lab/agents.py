@@ -51,58 +51,37 @@ _DECAY = {"lr_decay_steps": 1_000_000}
 _RLPD = {"layer_norm": True, "num_critics": 10, "critic_subset": 2, "actor_q": "mean"}
 
 AGENTS: Mapping[str, AgentRow] = {
-    "iql": AgentRow(
-        "IQL",
-        "IQL",
-        {
-            "locomotion": Tuned(_DECAY, arb_temperature=0.2),
-            "antmaze": Tuned({"expectile": 0.9, "beta": 10.0, **_DECAY}, arb_temperature=0.2),
-        },
-        discrete=True,
-    ),
-    "calql": AgentRow(
-        "Cal-QL",
-        "CalQL",
-        {
-            "locomotion": Tuned(arb_temperature=5.0),
-            "antmaze": Tuned(
-                {
-                    "critic_hidden_dims": (256,) * 5,
-                    "actor_lr": 1e-4,
-                    "cql_alpha": 5.0,
-                    "cql_lagrange": True,
-                    "cql_target_action_gap": 0.8,
-                    "cql_max_target_backup": True,
-                    "cql_clip_diff_min": -200.0,
-                },
-                arb_temperature=5.0,
-                preprocessing={"normalize_observations": False, "reward_factor": 10.0, "reward_shift": -5.0},
-            ),
-        },
-        calibrated=True,
-    ),
-    "pex": AgentRow(
-        "PEX",
-        "PEX",
-        {
-            "locomotion": Tuned(_DECAY, preprocessing={"reward_scale": "return_range"}),
-            "antmaze": Tuned({"expectile": 0.9, "beta": 10.0, "inverse_temperature": 10.0, **_DECAY}),
-        },
-    ),
-    "famo2o": AgentRow(
-        "FamO2O",
-        "FamO2O",
-        {"locomotion": Tuned(), "antmaze": Tuned({"expectile": 0.9, "beta_min": 8.0, "beta_max": 14.0})},
-    ),
+    "iql": AgentRow("IQL", "IQL", {
+        "locomotion": Tuned(_DECAY, arb_temperature=0.2),
+        "antmaze": Tuned({"expectile": 0.9, "beta": 10.0, **_DECAY}, arb_temperature=0.2),
+    }, discrete=True),
+    "calql": AgentRow("Cal-QL", "CalQL", {
+        "locomotion": Tuned(arb_temperature=5.0),
+        "antmaze": Tuned(
+            {"critic_hidden_dims": (256,) * 5, "actor_lr": 1e-4, "cql_alpha": 5.0, "cql_lagrange": True,
+             "cql_target_action_gap": 0.8, "cql_max_target_backup": True, "cql_clip_diff_min": -200.0},
+            arb_temperature=5.0,
+            preprocessing={"normalize_observations": False, "reward_factor": 10.0, "reward_shift": -5.0},
+        ),
+    }, calibrated=True),
+    "pex": AgentRow("PEX", "PEX", {
+        "locomotion": Tuned(_DECAY, preprocessing={"reward_scale": "return_range"}),
+        "antmaze": Tuned({"expectile": 0.9, "beta": 10.0, "inverse_temperature": 10.0, **_DECAY}),
+    }),
+    "famo2o": AgentRow("FamO2O", "FamO2O", {
+        "locomotion": Tuned(),
+        "antmaze": Tuned({"expectile": 0.9, "beta_min": 8.0, "beta_max": 14.0}),
+    }),
     # Not in the paper: layer normalisation as RLPD has it, and Cal-QL's λ, whose policy is of the same kind.
     "sac": AgentRow("SAC", "SAC", {name: Tuned({"layer_norm": True}, 5.0) for name in ("locomotion", "antmaze")}),
     # SAC with RLPD's critics; its schedule and its halves are settings of the run: docs/algorithms/sac.md.
     "rlpd": AgentRow("RLPD", "SAC", {name: Tuned(_RLPD, 5.0) for name in ("locomotion", "antmaze")}),
     # Not in the paper, and FQL's authors have no locomotion: with Q in units of its size one alpha serves all tasks.
-    "fql": AgentRow(
-        "FQL", "FQL", {"locomotion": Tuned({"alpha": 1.0, "normalize_q": True}), "antmaze": Tuned({"alpha": 10.0})}
-    ),
-}
+    "fql": AgentRow("FQL", "FQL", {
+        "locomotion": Tuned({"alpha": 1.0, "normalize_q": True}),
+        "antmaze": Tuned({"alpha": 10.0}),
+    }),
+}  # fmt: skip
 DEFAULT_AGENT = "iql"
 """The agent of a run that names none."""
 

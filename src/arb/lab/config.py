@@ -268,7 +268,7 @@ def pretraining_keys(config: Config) -> dict[str, Any]:
 
 # ---- settings for people ---------------------------------------------------------------------------------------------
 class Setting(NamedTuple):
-    """A setting, for people."""
+    """What is shown of a setting."""
 
     name: str
     type: str
@@ -298,13 +298,11 @@ def _meanings(kind: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__[:-1]):
         with suppress(OSError, TypeError, SyntaxError):  # a class that was made without source
-            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
-            statements = body.body if isinstance(body, ast.ClassDef) else []
-            for line, after in itertools.pairwise(statements):
-                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                    said = after.value if isinstance(after, ast.Expr) else None
-                    text = said.value if isinstance(said, ast.Constant) else ""
-                    found[line.target.id] = " ".join(str(text).split())
+            body: Any = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+            for line, after in itertools.pairwise(body.body):
+                match line, after:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        found[name] = " ".join(text.split())
     return found
 
 
@@ -330,22 +328,15 @@ def _fits(value: Any, wanted: Any) -> bool:
     if origin is tuple:
         inner = parts[:1] * len(value) if isinstance(value, tuple) and parts[-1] is Ellipsis else parts
         return isinstance(value, tuple) and len(value) == len(inner) and all(map(_fits, value, inner))
-    if wanted is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if wanted is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return wanted is Any or isinstance(value, wanted)
+    kinds = int | float if wanted is float else wanted
+    return wanted is Any or (isinstance(value, kinds) and not (wanted in (int, float) and isinstance(value, bool)))
 
 
 def _type_name(wanted: Any) -> str:
-    if wanted is types.NoneType:
-        return "None"
-    if get_origin(wanted) in (Union, types.UnionType):
-        return " or ".join(map(_type_name, get_args(wanted)))
-    if get_origin(wanted) is Literal:
-        return " or ".join(repr(part) for part in get_args(wanted))
-    if get_origin(wanted) is tuple:
-        kinds = get_args(wanted)
+    origin, kinds = get_origin(wanted), get_args(wanted)
+    if origin in (Union, types.UnionType, Literal):
+        return " or ".join(repr(kind) if origin is Literal else _type_name(kind) for kind in kinds)
+    if origin is tuple:
         number = "a comma after each" if kinds[-1] is Ellipsis else f"{len(kinds)} of them with a comma between"
         return f"{_type_name(kinds[0])} values, {number}"
-    return str(wanted.__name__) if isinstance(wanted, type) and not get_args(wanted) else str(wanted)
+    return "None" if wanted is types.NoneType else wanted.__name__ if isinstance(wanted, type) else str(wanted)

@@ -117,14 +117,13 @@ def result_of(curves: Mapping[str, Curve]) -> Result | None:
 
 def evaluated(curves: Mapping[str, Curve], which: str) -> Floats | None:
     """The returns of the evaluation of a run's last, best or pre-trained policy, where they are known."""
-    if which == "last":
-        return curves["online"].returns[-1] if "online" in curves else None
     result = result_of(curves)
-    if result is None:
+    if which != "last" and result is None:
         return None
-    if which == "best" and result.best_step:
-        return curves["online"].returns[int(np.flatnonzero(curves["online"].steps == result.best_step)[0])]
-    return curves["pretrain"].returns[-1]
+    if which == "best" and result and result.best_step:
+        return curves["online"].returns[int(np.searchsorted(curves["online"].steps, result.best_step))]
+    phase = "online" if which == "last" else "pretrain"
+    return curves[phase].returns[-1] if phase in curves else None
 
 
 def time_constants(config: Mapping[str, Any]) -> float | None:
@@ -147,14 +146,11 @@ def convergence_note(config: Mapping[str, Any]) -> str:
     'pre-training covers 63 % of the way of the critics: 95 % take 60,000 updates, schedule.pretrain=60000'
     """
     passed = time_constants(config)
-    if passed is None or passed >= CONVERGED or passed == 0.0:
+    if not passed or passed >= CONVERGED:
         return ""
-    needed = math.ceil(config["schedule.pretrain"] * CONVERGED / passed)
-    share = 100.0 * (1.0 - math.exp(-passed))
-    return (
-        f"pre-training covers {share:.0f} % of the way of the critics: 95 % take {needed:,} updates, "
-        f"schedule.pretrain={needed}"
-    )
+    needed, share = math.ceil(config["schedule.pretrain"] * CONVERGED / passed), 1.0 - math.exp(-passed)
+    covers = f"pre-training covers {100.0 * share:.0f} % of the way of the critics"
+    return f"{covers}: 95 % take {needed:,} updates, schedule.pretrain={needed}"
 
 
 class RunFolder:
@@ -186,7 +182,6 @@ class RunFolder:
 
     @property
     def done(self) -> bool:
-        """Whether the run is finished."""
         return self.done_mark.exists()
 
     @property
@@ -203,7 +198,6 @@ class RunFolder:
 
     # ---- reading -----------------------------------------------------------------------------------------------------
     def description(self) -> Description:
-        """What config.json says."""
         if not self.config_file.exists():
             raise DataError(f"{self.path} is not the folder of a run: it has no config.json")
         said = read_json(self.config_file)
@@ -262,9 +256,7 @@ class RunFolder:
 
     def machine(self) -> dict[str, Any]:
         """What machine.json says of where, when and how long the run ran; empty if nobody noted it."""
-        if not self.machine_file.exists():
-            return {}
-        said = read_json(self.machine_file)
+        said = read_json(self.machine_file) if self.machine_file.exists() else {}
         return said if isinstance(said, dict) else {}
 
     def result(self) -> Result:
@@ -298,25 +290,17 @@ class RunFolder:
             return
         held, asked = self.description().config, flat(config)
         strategy = config.replay.strategy
-        same = all(held.get(key) == asked[key] for key in ("agent", "replay.strategy"))
-        if same and held.keys() != asked.keys():
-            other = sorted(held.keys() ^ asked.keys())
-            raise DataError(
-                f"{self.path} was made by another version of arb with other settings ({', '.join(other[:3])}): "
-                "choose another folder"
-            )
+        same, other = "choose another folder", sorted(held.keys() ^ asked.keys())
+        if other and all(held.get(key) == asked[key] for key in ("agent", "replay.strategy")):
+            made = f"{self.path} was made by another version of arb with other settings"
+            raise DataError(f"{made} ({', '.join(other[:3])}): {same}")
         for key in ("agent", "replay.strategy", *sorted(asked)):
+            holds = f"{self.path} holds a run with {key} = {held.get(key)!r}"
             longer = key == LENGTH and isinstance(held.get(key), int) and held[key] < asked[key]
             if longer and strategy_row(strategy).whole_length:
-                raise DataError(
-                    f"{self.path} holds a run with {key} = {held[key]!r}, and {strategy} depends on that length from "
-                    "the first step: choose another folder"
-                )
+                raise DataError(f"{holds}, and {strategy} depends on that length from the first step: {same}")
             if held.get(key) != asked[key] and not longer:
-                raise DataError(
-                    f"{self.path} holds a run with {key} = {held.get(key)!r}, not {asked[key]!r}: choose another "
-                    "folder, or ask for the same to continue it"
-                )
+                raise DataError(f"{holds}, not {asked[key]!r}: {same}, or ask for the same to continue it")
 
     # ---- writing -----------------------------------------------------------------------------------------------------
     def write_config(self, config: Config, described: Mapping[str, Any]) -> None:
@@ -370,13 +354,9 @@ def export_steps(path: str | os.PathLike[str]) -> Dataset:
     checkpoint = next((found for found in folder.intact_checkpoints() if (found / BUFFER).exists()), None)
     if checkpoint is None or read_json(checkpoint / STATE)["phase"] != "online":
         raise DataError(f"{folder.path} has collected no steps yet, or keeps no checkpoint of them")
-    data = read_dataset(checkpoint / BUFFER)
-    normal, scales = read_json(folder.config_file)["normalization"], load_policy(folder.path, "pretrained").arrays
-    acted = (
-        data.actions + scales.get("start", 0)
-        if "half" not in scales
-        else data.actions * scales["half"] + scales["middle"]
-    )
+    data, normal = read_dataset(checkpoint / BUFFER), read_json(folder.config_file)["normalization"]
+    scales = load_policy(folder.path, "pretrained").arrays
+    shift = scales["middle"] if "half" in scales else scales.get("start", 0)
 
     def raw(obs: Any) -> Any:
         return obs if normal["mean"] is None else obs * np.asarray(normal["std"]) + np.asarray(normal["mean"])
@@ -386,7 +366,7 @@ def export_steps(path: str | os.PathLike[str]) -> Dataset:
         data,
         observations=raw(data.observations),
         final_observations=raw(data.final_observations),
-        actions=acted,
+        actions=data.actions * scales["half"] + shift if "half" in scales else data.actions + shift,
         rewards=(data.rewards.astype(np.float64) - normal["shift"]) / normal["scale"],
         extras={},
         provenance=provenance,

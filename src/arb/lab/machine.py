@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,6 @@ class MachineLog:
         return {name: round(value, 3) for name, value in {"pretrain": pretrain, "online": online, **rest}.items()}
 
     def write(self) -> None:
-        """Put down what is known so far."""
         parts = {name: round(value, 3) for name, value in self.timer.seconds.items()}
         write_text(self.path, json.dumps({**self._machine, "seconds": self.seconds(), "parts": parts}, indent=1))
 
@@ -96,24 +95,12 @@ def cores() -> list[int]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Processor, cores, system, and the commit of this library where it runs from a checkout."""
-    commit, dirty = _commit()
-    return {
-        **_processor(),
-        "cores": len(cores()),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "commit": commit,
-        "dirty": dirty,
-    }
-
-
-def _processor() -> dict[str, Any]:
-    """Name, family, model and stepping, and those flags that name instructions for arithmetic."""
-    try:
+    """Processor with its instructions for arithmetic, cores, system, and the commit of this library's checkout."""
+    first = ""
+    with suppress(OSError):
         first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
-    except OSError:
-        first = ""
     said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
+    commit, dirty = _commit()
     flags = (said.get("flags") or said.get("Features") or "").split()
     return {
         "cpu": said.get("model name") or platform.processor() or platform.machine(),
@@ -121,6 +108,10 @@ def _processor() -> dict[str, Any]:
         "model": said.get("model") or said.get("CPU part"),
         "stepping": said.get("stepping") or said.get("CPU revision"),
         "flags": sorted(flag for flag in flags if flag.startswith(_ARITHMETIC)),
+        "cores": len(cores()),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "commit": commit,
+        "dirty": dirty,
     }
 
 
@@ -137,17 +128,16 @@ def processor_text(machine: Mapping[str, Any]) -> str:
 def _commit() -> tuple[str | None, bool]:
     """The commit that this package was checked out from, and whether files have changed since; None if installed."""
     package = Path(arb.__file__)
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(package.parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
     try:
-        _git(package.parent, "ls-files", "--error-unmatch", package.name)  # not somebody else's repository around it
-        changed = _git(package.parent, "status", "--porcelain", "-uno", ".")
-        return _git(package.parent, "rev-parse", "HEAD"), bool(changed)
+        git("ls-files", "--error-unmatch", package.name)  # not somebody else's repository around it
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "-uno", "."))
     except (OSError, subprocess.SubprocessError):
         return None, False
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
@@ -189,33 +179,25 @@ def stoppable(say: str = "", own_process: bool = False) -> Iterator[Callable[[],
     except ValueError:  # not in the main thread, which alone may listen to signals
         yield lambda: False
         return
-    try:
-        with _watched(seen, say) if own_process else nullcontext():
-            yield asked_to_stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _watched(seen: threading.Event, say: str) -> Iterator[None]:
-    """A thread that hears of signals also while the main thread is in a compiled call."""
     hear, tell = os.pipe()
     os.set_blocking(tell, False)
-    before = signal.set_wakeup_fd(tell)
+    wakeup = signal.set_wakeup_fd(tell) if own_process else -1
     watch = threading.Thread(target=_watch, args=(hear, seen, say), daemon=True)
     watch.start()
     try:
-        yield
+        yield asked_to_stop
     finally:
-        signal.set_wakeup_fd(before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if own_process:
+            signal.set_wakeup_fd(wakeup)
         os.close(tell)  # the thread reads its end
         watch.join()
         os.close(hear)
 
 
 def _watch(hear: int, seen: threading.Event, say: str) -> None:
-    """Say that a signal came, and end the process if that does not help."""
+    """Say that a signal came, also while the main thread is in a compiled call, and end the process if need be."""
     signals = 0
     while True:
         patience = None if signals == 0 or seen.is_set() else PATIENCE

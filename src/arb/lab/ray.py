@@ -15,7 +15,6 @@ import os
 import secrets
 import shutil
 import socket
-import sys
 import tarfile
 import tempfile
 import threading
@@ -38,9 +37,8 @@ from arb.lab.sweep import Claim, Message, Request, Say, Stop, View, Worker
 from arb.suite.datasets import locate
 
 MAX_RETRIES = 5  # of a slice whose node or process was lost
-START_SECONDS, SILENT_SECONDS = 300.0, 120.0
-"""Without a word from the driver, which speaks every `LOOK_SECONDS`: while it starts, and when the head is gone."""
-LOOK_SECONDS, LEAVE_SECONDS = 5.0, 20.0
+START_SECONDS, SILENT_SECONDS, LOOK_SECONDS, LEAVE_SECONDS = 300.0, 120.0, 5.0, 20.0
+"""Without a word from the driver while it starts, and when the head is gone; between two words; for it to end."""
 
 
 # ---- in the command --------------------------------------------------------------------------------------------------
@@ -51,19 +49,17 @@ def check_address(address: str) -> str:
     if importlib.util.find_spec("ray") is None:
         raise DataError("--ray needs Ray: pip install 'arb-rl[ray]'")
     address = address or os.environ.get("RAY_ADDRESS") or ""
-    if problem := _unreachable(address):
-        raise DataError(f"no Ray cluster answers at {address}: {problem}")
+    try:
+        _connect(address)
+    except (OSError, ValueError, OverflowError) as problem:  # the last two are of names and ports that cannot be
+        raise DataError(f"no Ray cluster answers at {address}: {problem}") from None
     return address
 
 
-def _unreachable(address: str) -> str:
+def _connect(address: str) -> None:
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-        except (OSError, ValueError, OverflowError) as problem:  # the last two are of names and ports that cannot be
-            return str(problem)
-    return ""
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def on_ray(request: Request, address: str, view: View, asked_to_stop: Stop) -> None:
@@ -105,7 +101,7 @@ def on_ray(request: Request, address: str, view: View, asked_to_stop: Stop) -> N
 
 
 def _refusal(address: str, reason: str, log: str) -> str:
-    if "AuthToken" in reason + log or "uthentication" in reason + log:
+    if any(word in reason + log for word in ("AuthToken", "uthentication")):
         tokens = "export the RAY_AUTH_MODE and RAY_AUTH_TOKEN with which its head was started (docs/sweep.md)"
         return f"the Ray cluster at {address} refuses this token: {tokens}"
     where = f"the Ray cluster at {address} cannot be used" if address else "Ray does not start on this machine"
@@ -119,7 +115,6 @@ def drive(request: Request, say: Say, asked_to_stop: Stop) -> None:
     own: dict[str, Any] = {}
     if not request["address"]:
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # for Ray's processes
         if not (os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")):
             # Ray would else write a token to the home folder, and every later cluster would ask for it.
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
@@ -144,17 +139,16 @@ def _look(ray: Any, head: str, say: Say) -> None:
     """Say that the head answers, and which nodes were lost; end this process if it is gone. Blocked if it is silent."""
     before, silent = dict[str, str](), 0
     while silent < 3:
-        try:
+        silent += 1
+        with suppress(Exception):  # whatever Ray raises
             alive = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
-            silent = silent + 1 if _unreachable(head) else 0
-        except Exception:  # whatever Ray raises
-            alive, silent = before, silent + 1
-        for node in before.keys() - alive.keys():
-            text = f"Ray lost the node {before[node]} (its raylet died or does not answer); its runs continue elsewhere"
-            say({"event": "notice", "text": text})
-        if not silent:
+            for node in before.keys() - alive.keys():
+                lost = f"Ray lost the node {before[node]} (its raylet died or does not answer)"
+                say({"event": "notice", "text": f"{lost}; its runs continue elsewhere"})
+            before = alive
+            _connect(head)
+            silent = 0
             say({"event": "alive"})
-        before = alive
         time.sleep(LOOK_SECONDS)
     os._exit(1)
 
@@ -286,7 +280,7 @@ def take_core() -> socket.socket | None:
 
 @cache
 def private_folder() -> Path:
-    """A folder for the tasks of this process; those of processes that were killed are removed."""
+    """For the tasks of this process; the folders of processes that were killed are removed."""
     for left in Path(tempfile.gettempdir()).glob("arb-ray-*-*"):
         if not Path(f"/proc/{left.name.split('-')[2]}").exists():
             shutil.rmtree(left, ignore_errors=True)
@@ -305,7 +299,6 @@ def packed(parts: Mapping[str, Path]) -> bytes:
 
 
 def unpack(archive: bytes, folder: Path) -> None:
-    """What was packed, below a folder and nowhere else."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(folder, filter="data")
 

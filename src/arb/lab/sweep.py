@@ -233,7 +233,7 @@ class Outcome(NamedTuple):
 
 
 class View:
-    """Shows a sweep: a line for every run that ends, a row for every run at work, and how many are done."""
+    """A line for every run that ends, a row for every run at work, and how many are done."""
 
     def __init__(self, plan: Plan, shown: Screen | None = None):
         self.screen = shown or Screen(lambda _: None, rows_as_lines=False)
@@ -259,8 +259,7 @@ class View:
                 self.screen.say(text)
 
     def summary(self) -> str:
-        failed = f", {self._failed} failed" if self._failed else ""
-        return f"{self._done} of {count(self._all, 'run')} done{failed}"
+        return f"{self._done} of {count(self._all, 'run')} done" + f", {self._failed} failed" * (self._failed > 0)
 
 
 def sweep(

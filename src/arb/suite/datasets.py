@@ -50,8 +50,7 @@ class Wanted:
 
     @property
     def ladder(self) -> str:
-        robot = self.name.partition("-")[0]
-        return "ant" if robot == "antmaze" else robot + "-b" * self.task.name.endswith("-b")
+        return self.name.partition("-")[0].removesuffix("maze") + "-b" * self.task.name.endswith("-b")
 
     @property
     def source(self) -> str:
@@ -82,25 +81,24 @@ def wanted(name: str, rows: int | None = None, seed: int = 0) -> Wanted:
 def made(name: str, make_it: bool = True) -> Path:
     """The file of a dataset in the cache, made on first use."""
     asked = wanted(name)
-    ladder = read_ladder(asked.ladder)
     stem = asked.source.removeprefix(PREFIX).replace(":", "-")
-    path = cache_directory() / "suite" / f"{stem}-{VERSION}-{ladder.sha256[:8]}.hdf5"
+    path = cache_directory() / "suite" / f"{stem}-{VERSION}-{read_ladder(asked.ladder).sha256[:8]}.hdf5"
     if not path.exists():
         if not make_it:
             raise DataError(f"{name} is not made yet: arb data make {name}")
         lock = path.with_name(path.name + ".lock")
         with locked(lock):  # one process makes a dataset, the others wait for it
             if not path.exists():
-                make(asked, path, ladder)
+                make(asked, path)
         lock.unlink(missing_ok=True)
     return path
 
 
-def make(asked: Wanted, out: Path, ladder: Ladder | None = None) -> Dataset:
+def make(asked: Wanted, out: Path) -> Dataset:
     """Record a dataset and write it in D4RL's layout; the file appears only when it is complete."""
     from arb.suite.recorder import versions
 
-    ladder = ladder or read_ladder(asked.ladder)
+    ladder = read_ladder(asked.ladder)
     with progress(f"making {asked.source}", asked.rows) as tell:
         dataset = (_walks if asked.task.family == "antmaze" else _rungs)(asked, ladder, tell)
     about = {

@@ -22,14 +22,12 @@ from arb.errors import DataError
 from arb.progress import progress
 from arb.replay.dataset import Dataset
 
-ROWS = 50_000
-EPISODE = 1_000
-"""Steps of a recorded episode."""
+ROWS, EPISODE = 50_000, 1_000
+"""Steps of a recorded dataset, and of an episode."""
 KINDS = {"cube": "play", "scene": "play", "puzzle": "play", "pointmaze": "navigate"}
 """Environments that can be recorded, and the kind of data that is recorded in them."""
-MAZE_NOISE = 0.5
-"""Standard deviation of the noise on the direction of a walk through a maze."""
-PLAN_NOISE, SMOOTHING = 0.1, 0.5
+MAZE_NOISE, PLAN_NOISE, SMOOTHING = 0.5, 0.1, 0.5
+"""Standard deviations of the noise on the direction of a walk and on a plan's actions, and how smooth the latter is."""
 COLUMNS = ("observations", "actions", "terminals", "qpos", "button_states")
 
 
@@ -103,13 +101,15 @@ def _walks(task: Task, tell: Any) -> dict[str, Any]:
     free = [tuple(cell) for cell in np.argwhere(maze.maze_map == 0)]
     rng = np.random.default_rng(0)
 
+    def anywhere() -> Any:
+        return np.array(maze.ij_to_xy(free[rng.integers(len(free))]))
+
     def act(_: Any, __: dict[str, Any], state: dict[str, Any]) -> Any:
+        if not state:
+            maze.set_xy(anywhere())
         place = maze.get_xy()
-        if "goal" not in state or np.linalg.norm(place - state["goal"]) < 1.0:
-            if "goal" not in state:
-                maze.set_xy(maze.ij_to_xy(free[rng.integers(len(free))]))
-                place = maze.get_xy()
-            state["goal"] = np.array(maze.ij_to_xy(free[rng.integers(len(free))]))
+        if not state or np.linalg.norm(place - state["goal"]) < 1.0:
+            state["goal"] = anywhere()
         way = maze.get_oracle_subgoal(place, state["goal"])[0] - place
         direction = way / max(float(np.linalg.norm(way)), 1e-6)
         return np.clip(direction + MAZE_NOISE * rng.standard_normal(2), -1.0, 1.0)
