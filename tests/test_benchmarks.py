@@ -18,6 +18,7 @@ NEEDS = {
     "learning": ["gymnasium"],
     "own_code": ["torch", "gymnasium", "scipy"],
     "load_million": ["h5py"],
+    "memmap": ["torchrl"],
     "sb3": ["stable_baselines3"],
     "staleness": ["mujoco"],
     "updates": ["torch"],

@@ -99,7 +99,6 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
     from arb.lab.setup import Setup
     from arb.lab.training import run
     from arb.progress import described, live_view
-    from arb.report.plots import plot_run
 
     subject = {name: getattr(options, name) for name in ("env", "agent", "strategy", "seed", "preset")}
     task = f"{options.task}?{options.columns}" if options.columns else options.task
@@ -126,12 +125,12 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
             def tell_and_draw(phase: str, step: int, total: int, metrics: dict[str, float]) -> None:
                 tell_all(phase, step, total, metrics)
                 if "score" in metrics:
-                    plot_run(folder, place.picture_file)
+                    _draw(place)
 
             result = run(
                 config, folder, tell=tell_and_draw, setup=setup, pretraining=options.source, stop=asked_to_stop
             )
-        plot_run(folder, place.picture_file)
+        _draw(place)
     if config.evaluation.by == "data":
         low, high = np.percentile(place.curves()["pretrain"].scores[-1], [2.5, 97.5])
         print(
@@ -150,6 +149,12 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
         f"true score may be lower (`arb eval {folder} --policy best` evaluates it again)"
     )
     print(f"plot        {place.picture_file}")
+
+
+def _draw(place: RunFolder) -> None:
+    from arb.report.plots import plot_run  # Matplotlib need not come before the first update
+
+    plot_run(place.path, place.picture_file)
 
 
 def settings_lines(config: Config) -> list[str]:

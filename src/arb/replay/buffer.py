@@ -165,9 +165,10 @@ class ReplayBuffer:
         held, index = self.storage.columns, self.index
         index.reopen(num_added, held["episode_id"], held["online"])
         self._offline = int(index.spans(online=False)[1].sum())
-        opened = np.unique(index.episode_ids[: len(self)][np.isneginf(held["return_to_go"][: len(self)])])
+        unknown = np.isneginf(held["return_to_go"][: len(self)])
+        opened = np.bincount(index.episode_ids[: len(self)][unknown], minlength=index.num_ids) > 0
         rows, ids, steps = index.members()
-        for stop, n in zip(np.cumsum(steps)[np.isin(ids, opened)], steps[np.isin(ids, opened)], strict=True):
+        for stop, n in zip(np.cumsum(steps)[opened[ids]], steps[opened[ids]], strict=True):
             self._set_returns(rows[stop - n : stop])
 
     def __len__(self) -> int:

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtr, stdtrit
 
 from arb.report.records import MEASURES, PRIMARY, Floats, Record, Results
 
@@ -82,6 +81,8 @@ def t_interval(differences: ByTask, confidence: float = CONFIDENCE) -> Estimate:
     mean, found = mean_of(differences), standard_error(differences)
     if found is None:
         return Estimate(mean, None, None)
+    from scipy.special import stdtrit  # it takes a second, and a plot of one run need not wait for it
+
     error, freedom = found
     reach = float(stdtrit(freedom, (1.0 + confidence) / 2.0)) * error
     return Estimate(mean, mean - reach, mean + reach)
@@ -92,6 +93,8 @@ def p_value(differences: ByTask) -> float | None:
     found = standard_error(differences)
     if found is None:
         return None
+    from scipy.special import stdtr
+
     error, freedom = found
     return 2.0 * float(stdtr(freedom, -abs(mean_of(differences)) / error))
 
