@@ -44,7 +44,7 @@ def leave_policies(folder: Path) -> None:
 
 @pytest.mark.parametrize(("name", "code"), examples(), ids=[name for name, _ in examples()])
 def test_example_runs(name, code, tmp_path, monkeypatch):
-    for framework in ("torch", "jax", "gymnasium", "h5py", "stable_baselines3"):
+    for framework in ("torch", "jax", "gymnasium", "h5py", "ray", "stable_baselines3"):
         if re.search(rf"^(import|from) {framework}\b", code, re.MULTILINE):
             pytest.importorskip(framework)
     plan = Schedule(pretrain=40, online=40, collect=20, updates=20, refresh=20, batch=16)

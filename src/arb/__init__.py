@@ -21,14 +21,15 @@ from arb.replay.scores import (
     sample_score,
     tanh_gaussian_score,
 )
+from arb.replay.sequences import Hindsight
 from arb.replay.storage import Batch
 
 __version__ = "0.1.0"
 __all__ = [
-    "ARB", "Annealed", "Batch", "DataError", "Dataset", "Mixed", "Prioritized", "Recent", "ReplayBuffer", "Sampler",
-    "Uniform", "__version__", "categorical_score", "compare", "distance_score", "flow_score", "gaussian_score",
-    "keep_best", "load_dataset", "load_policy", "make_report", "run", "sample_score", "sweep",
-    "tanh_gaussian_score",
+    "ARB", "Annealed", "Batch", "DataError", "Dataset", "Hindsight", "Mixed", "Prioritized", "Recent",
+    "ReplayBuffer", "Sampler", "Uniform", "__version__", "categorical_score", "compare", "distance_score",
+    "flow_score", "gaussian_score", "keep_best", "load_dataset", "load_policy", "make_report", "run",
+    "sample_score", "sweep", "tanh_gaussian_score",
 ]  # fmt: skip
 
 _PARTS = ("adapters", "agents", "data", "envs", "lab", "paper", "policies", "report", "suite", "testing")

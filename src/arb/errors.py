@@ -34,8 +34,11 @@ def check_finite(name: str, column: Array, first_row: int = 0) -> None:
     flat = column.reshape(len(column), -1)
     row, entry = (int(at) for at in np.argwhere(~np.isfinite(flat))[0])
     place = f"row {first_row + row}" + f", entry {entry}" * (flat.shape[1] > 1)
+    value = f"{flat[row, entry]}" + " (or too large for float32, which ends at 3.4e38)" * bool(
+        np.isinf(flat[row, entry])
+    )
     raise DataError(
-        f"{name} has a value that is not finite in {place}: {flat[row, entry]}; drop that row and end the episode "
+        f"{name} has a value that is not finite in {place}: {value}; drop that row and end the episode "
         "before it, as `arb data repair` does"
     )
 

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,13 +35,34 @@ def atomic_write(path: Path) -> Iterator[Path]:
     are made where they are missing; the temporary name ends like the real one, for writers that go by the suffix.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}-{secrets.token_hex(4)}.part{path.suffix}")
+    _remove_leftovers(path)
+    temporary = path.with_name(f".{path.stem}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}.part{path.suffix}")
     try:
         yield temporary
         fsync(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _host() -> str:
+    """Where process ids mean the same: a machine, or a container on it."""
+    names = Path("/proc/self/ns/pid")
+    return f"{platform.node()}+{names.stat().st_ino if names.exists() else 0}"
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what killed processes of this machine left of the same file."""
+    begins, ends = f".{path.stem}.{_host()}-", f".part{path.suffix}"
+    for entry in os.scandir(path.parent):
+        process = entry.name.removeprefix(begins).partition("-")[0]
+        if entry.name.startswith(begins) and entry.name.endswith(ends) and process.isdigit():
+            try:
+                os.kill(int(process), 0)
+            except ProcessLookupError:
+                Path(entry.path).unlink(missing_ok=True)
+            except OSError:  # somebody else's
+                continue
 
 
 def check_folder(folder: Path) -> None:

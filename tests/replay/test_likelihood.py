@@ -239,7 +239,7 @@ def test_a_policy_that_returns_no_pair_is_refused(answer, said):
         ([0, 3], np.zeros((2, 3)), "from 0 to 3, but the policy's logits are for 3 choices"),
         ([-1, 1], np.zeros((2, 3)), "from -1 to 1, but"),
         ([0, 1], Distribution(), "returned Distribution"),
-        ([0, 1], (np.zeros((2, 3)), 0), "returned 2 things"),
+        ([0, 1], (np.zeros((2, 3)), 0), "logits have the shapes"),
     ],
 )
 def test_logits_that_do_not_fit_the_actions_are_refused(action, logits, said):

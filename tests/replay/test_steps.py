@@ -16,7 +16,7 @@ BAD = {
     "nan in next_obs": ({"next_obs": np.full(3, np.nan)}, "next_obs has a value that is not finite"),
     "no next_obs": ({"next_obs": None}, "next_obs must hold numbers"),
     "dict as next_obs": ({"next_obs": {"a": np.ones(3)}}, "next_obs"),
-    "dict in obs": ({"obs": {"a": {"b": 1}}, "next_obs": {"a": {"b": 1}}}, "must hold numbers"),
+    "word in obs": ({"obs": {"a": {"b": "x"}}, "next_obs": {"a": {"b": "x"}}}, "must hold numbers"),
     "no action": ({"action": None}, "action must hold numbers"),
     "info as truncated": ({"truncated": {}}, r"truncated must be True or False, got \{\}.*terminated, truncated, info"),
     "info with a word": ({"truncated": {"TimeLimit.truncated": True}}, "truncated must be True or False, got"),

@@ -4,6 +4,8 @@ Online, an episode ends in one of two ways: by a flag, or by a discontinuity, a 
 one of its environment led. A step that Gymnasium's next-step autoreset made is a reset and no step at all.
 """
 
+from __future__ import annotations
+
 import copy
 import difflib
 import hashlib
@@ -39,7 +41,15 @@ from arb.replay.dataset import (
 from arb.replay.index import ReplayIndex, whole_number
 from arb.replay.samplers import Sampler
 from arb.replay.scores import CHUNK, Score, Unit, within
-from arb.replay.sequences import ChunkBatch, SequenceBatch, chunk_actions, gather_chunks, gather_sequences, reshaped
+from arb.replay.sequences import (
+    ChunkBatch,
+    Hindsight,
+    SequenceBatch,
+    chunk_actions,
+    gather_chunks,
+    gather_sequences,
+    reshaped,
+)
 from arb.replay.storage import Batch, Storage
 
 FORMAT = 4
@@ -81,7 +91,7 @@ class Steps(NamedTuple):
     extras: Leaves
     envs: Sequence[int]
 
-    def only(self, chosen: list[int]) -> "Steps":
+    def only(self, chosen: list[int]) -> Steps:
         def some(part: Any) -> Any:
             return {key: column[chosen] for key, column in part.items()} if isinstance(part, dict) else part[chosen]
 
@@ -278,7 +288,7 @@ class ReplayBuffer:
             origin: a word of your own, such as "corrections", sets steps apart from the policy's own.
             extras: further values by name, such as `log_prob=-1.2`; batches have them as `batch.extras["log_prob"]`.
         """
-        before, after = _one_row(obs), _one_row(next_obs)
+        before, after = ({key: column[None] for key, column in leaves(part).items()} for part in (obs, next_obs))
         more = {name: np.asarray(value)[None] for name, value in extras.items()}
         steps = check_steps(before, np.asarray(action)[None], [reward], after, [terminated], [truncated], [env], more)
         self._add(steps, suspicious=env != 0, origin=origin)
@@ -318,7 +328,7 @@ class ReplayBuffer:
             raise DataError("add_batch needs truncated with next-step autoreset, or the reset after it becomes a step")
         if infos is not None:
             next_obs = with_final_obs(next_obs, infos)
-        steps = check_steps(obs, action, reward, next_obs, terminated, truncated, envs, extras)
+        steps = check_steps(leaves(obs), action, reward, leaves(next_obs), terminated, truncated, envs, extras)
         if valid is not None:
             wanted = flags("valid", valid, "environment")
             if len(wanted) != len(steps.envs):
@@ -481,7 +491,15 @@ class ReplayBuffer:
         self.index.refresh(score_rows, by=by, rows_per_call=rows_per_call)
 
     @overload
-    def sample(self, shape: Shape, *, n_step: int = 1, weights: bool = False, rng: Rng = None) -> Batch: ...
+    def sample(
+        self,
+        shape: Shape,
+        *,
+        n_step: int = 1,
+        hindsight: Hindsight | None = None,
+        weights: bool = False,
+        rng: Rng = None,
+    ) -> Batch: ...
     @overload
     def sample(self, shape: Shape, *, chunk: int, weights: bool = False, rng: Rng = None) -> ChunkBatch: ...
     @overload
@@ -503,6 +521,7 @@ class ReplayBuffer:
         chunk: int | None = None,
         length: int | None = None,
         burn_in: int = 0,
+        hindsight: Hindsight | None = None,
         weights: bool = False,
         rng: Rng = None,
     ) -> Any:
@@ -515,6 +534,7 @@ class ReplayBuffer:
             chunk: actions from each row on, for policies that choose several at once: see `ChunkBatch`.
             length: steps from each row on, for recurrent learners: see `SequenceBatch`.
             burn_in: with `length`, steps before each row.
+            hindsight: gives a share of the transitions goals that were reached later: see `arb.Hindsight`.
             weights: whether `batch.extras` has the sampled "rows", and their importance "weights", which undo the
                 preference of the strategy for some rows; the largest of a batch is 1.
             rng: draws from this generator instead of the buffer's own.
@@ -522,6 +542,10 @@ class ReplayBuffer:
         with self.index.lock:
             rows = self.sample_indices(shape, rng=rng)
             batch = self._gather(rows, n_step, chunk, length, burn_in)
+            if hindsight is not None:
+                if n_step != 1 or chunk is not None or length is not None:
+                    raise DataError("goals are relabelled in single steps: leave out n_step, chunk and length")
+                batch = hindsight.relabel(batch, rows, self.storage, self.index, self.rng if rng is None else rng)
             if not weights:
                 return batch
             return batch._replace(extras={**batch.extras, "rows": rows, "weights": self.index.importance_weights(rows)})
@@ -722,10 +746,10 @@ class ReplayBuffer:
 
 # ---- steps of environments -------------------------------------------------------------------------------------------
 def check_steps(
-    obs: Obs,
+    before: Leaves,
     action: ArrayLike,
     reward: ArrayLike,
-    next_obs: Obs,
+    after: Leaves,
     terminated: ArrayLike,
     truncated: ArrayLike | None,
     envs: Sequence[int] | None,
@@ -738,7 +762,7 @@ def check_steps(
     rewards, n = single_precision(rewards), len(rewards)
     ended = flags("terminated", terminated, "environment", _ORDER)
     cut = np.zeros(n, bool) if truncated is None else flags("truncated", truncated, "environment", _ORDER)
-    actions, before, after = single_precision(np.asarray(action)), leaves(obs), leaves(next_obs)
+    actions = single_precision(np.asarray(action))
     if before.keys() != after.keys():
         raise DataError(f"obs has the keys {list(before)} but next_obs {list(after)}")
     columns = {f"obs[{key!r}]" if key else "obs": column for key, column in before.items()}
@@ -791,12 +815,6 @@ def _check_rows(columns: Leaves, n: int) -> None:
             check_finite(name, column)
 
 
-def _one_row(obs: Any) -> Obs:
-    if type(obs) is not np.ndarray and isinstance(obs, Mapping):
-        return {key: np.asarray(column)[None] for key, column in obs.items()}
-    return np.asarray(obs)[None]
-
-
 # ---- automatic resets ------------------------------------------------------------------------------------------------
 def autoreset_mode(said: Any) -> str | None:
     """One of `MODES`, from such a word, Gymnasium's `AutoresetMode`, or a vector environment."""
@@ -821,10 +839,11 @@ def with_final_obs(next_obs: Obs, infos: Mapping[str, Any]) -> Obs:
         return next_obs
     final = infos[name]
     after = {key: np.array(column) for key, column in leaves(next_obs).items()}
+    every = leaves(final) if isinstance(final, Mapping) else None
     for i in np.flatnonzero(ended):
+        own = leaves(final[i]) if every is None else {key: column[i] for key, column in every.items()}
         for key, column in after.items():
-            own = final[key][i] if isinstance(final, Mapping) else final[i]
-            column[i] = own[key] if isinstance(own, Mapping) else own
+            column[i] = own[key]
     return unwrapped(after)
 
 

@@ -30,10 +30,11 @@ from arb.files import digest, read_state, write_state
 Array = NDArray[Any]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.signedinteger[Any]]
-Obs = Array | dict[str, Array]
-"""An observation (or a stack of them): one array of any shape and dtype, or a flat dict of arrays."""
+Obs = Any
+"""An observation (or a stack of them): an array of any shape and dtype, or a dict or tuple of observations."""
 Leaves = dict[str, Array]
-"""An observation as a flat dict of arrays; a plain array stands under the empty key."""
+"""An observation as a flat dict of arrays: a plain array stands under the empty key, `{"a": (x, y)}` under `a//#0` and
+`a//#1`."""
 Boundaries = Literal["resets", "terminals"]
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
@@ -114,8 +115,8 @@ class Dataset:
         """Check a dict of arrays with D4RL's keys and find its episodes, or raise a `DataError` of one line.
 
         Args:
-            columns: `observations` (an array, or a dict of arrays), `actions`, `rewards` (shape (N,) or (N, 1)) and
-                `terminals` (bool, or 0 and 1 in any dtype). Optional are `timeouts`, `next_observations`, and
+            columns: `observations` (an array, or a dict or tuple of them), `actions`, `rewards` (shape (N,) or (N, 1))
+                and `terminals` (bool, or 0 and 1 in any dtype). Optional are `timeouts`, `next_observations`, and
                 `episode_ids`, an integer per row that changes where an episode ends. Other columns with one row per
                 step become `extras`; what has no row per step is passed over.
             boundaries: where episodes end, see `arb.replay.dataset`.
@@ -374,15 +375,47 @@ class Columns:
 
 
 def leaves(obs: Any) -> Leaves:
-    """An observation, array or dict of arrays, as a flat dict in which all floats are float32."""
-    if type(obs) is not np.ndarray and isinstance(obs, Mapping):
-        return {key: single_precision(np.asarray(value)) for key, value in sorted(obs.items())}
-    return {"": single_precision(np.asarray(obs))}
+    """An observation as a flat dict in which all floats are float32."""
+    return {key: single_precision(np.asarray(part)) for key, part in _flattened(obs).items()}
+
+
+def _flattened(obs: Any) -> dict[str, Any]:
+    parts = _branches(obs)
+    if parts is None:
+        return {"": obs}
+    return {
+        f"{name}//{key}" if key else name: column for name, part in parts for key, column in _flattened(part).items()
+    }
+
+
+def _branches(obs: Any) -> list[tuple[str, Any]] | None:
+    """The parts of a dict or tuple; a tuple of numbers is an array."""
+    if type(obs) is np.ndarray:
+        return None
+    if isinstance(obs, Mapping):
+        wrong = [key for key in obs if not isinstance(key, str) or "//" in key or key.startswith("#")]
+        if wrong:
+            raise DataError(f"an observation's key must be text without // and no # at its start, got {wrong[0]!r}")
+        return sorted(obs.items())
+    if isinstance(obs, tuple) and any(getattr(part, "ndim", 0) or _branches(part) is not None for part in obs):
+        return [(f"#{place}", part) for place, part in enumerate(obs)]
+    return None
 
 
 def unwrapped(columns: Leaves) -> Obs:
-    """The inverse of `leaves`: a plain array where there is only the unnamed one."""
-    return columns.get("", columns)
+    """The inverse of `leaves`.
+
+    >>> unwrapped({"a//#0": 1, "a//#1": 2, "b": 3})
+    {'a': (1, 2), 'b': 3}
+    """
+    if not any("//" in key or key.startswith("#") for key in columns):
+        return columns.get("", columns)
+    parts: dict[str, Any] = {}
+    for key, column in columns.items():
+        name, _, rest = key.partition("//")
+        parts.setdefault(name, {})[rest] = column
+    made = {name: unwrapped(inner) for name, inner in parts.items()}
+    return tuple(made[f"#{place}"] for place in range(len(made))) if "#0" in made else made
 
 
 def single_precision(column: Array) -> Array:
@@ -469,7 +502,7 @@ def _parts(name: str, obs: Any) -> Leaves:
         raise DataError("dataset['observations'] is a dict without arrays")
     found: Leaves = {}
     rows = None
-    for key, values in sorted(obs.items()) if isinstance(obs, Mapping) else [("", obs)]:
+    for key, values in _flattened(obs).items():
         found[key] = _column(f"dataset['{name}']" + (f"['{key}']" if key else ""), values, rows)
         rows = len(found[key])
     return found

@@ -179,7 +179,7 @@ def within(score: Score, bounds: Sequence[Any] | None) -> Score:
 
 
 def categorical_score(policy: Callable[[Any], Any], likelihood: Likelihood = "standard") -> Score:
-    """A score from a policy `obs -> logits`."""
+    """A score from a policy `obs -> logits`; for several choices of unequal numbers, `obs -> [logits, ...]`."""
     is_standard(likelihood)
 
     def score(obs: Obs, action: Array) -> NDArray[np.float64]:
@@ -314,6 +314,17 @@ def _matched(action: Array, answer: Any) -> tuple[Array, Array, Array]:
 
 
 def _logits(action: Array, answer: Any) -> Array:
+    if isinstance(answer, tuple | list):  # one array for each of several choices, which may differ in number
+        parts = [_numbers("logits", part) for part in answer]
+        if [part.shape[:-1] for part in parts] != [action.shape[:1]] * action.shape[-1] or action.ndim != 2:
+            found = f"{[part.shape for part in parts]}, but the actions have shape {action.shape}"
+            raise DataError(f"the policy's logits have the shapes {found}: return one (rows, choices) for each column")
+        for place, part in enumerate(parts):
+            _logits(action[:, place], part)
+        logits = np.full((*action.shape, max(part.shape[-1] for part in parts)), -np.inf)
+        for place, part in enumerate(parts):
+            logits[:, place, : part.shape[-1]] = part
+        return logits
     logits = _numbers("logits", answer)
     if logits.shape[:-1] != action.shape or logits.ndim == 0:
         wanted = f"they must have shape ({', '.join(map(str, (*action.shape, 'choices')))})"

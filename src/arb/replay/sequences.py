@@ -4,13 +4,18 @@ The strategy chooses rows as always. What begins at a row stays within its episo
 `valid`, and behind them the last valid one is repeated, so that every number is one that was recorded.
 """
 
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from arb.errors import DataError
 from arb.replay.dataset import Array, Bools, Ints, Obs
-from arb.replay.storage import Storage
+from arb.replay.scores import as_numpy
+from arb.replay.storage import Batch, Storage
 
 if TYPE_CHECKING:
     from arb.replay.index import ReplayIndex
@@ -58,6 +63,53 @@ class SequenceBatch(NamedTuple):
     extras: dict[str, Array] = {}  # noqa: RUF012
 
 
+@dataclass(frozen=True)
+class Hindsight:
+    """Goals in hindsight (HER, Andrychowicz et al. 2017): a goal becomes what was reached later in the same episode.
+
+    Observations are dicts with the parts "achieved_goal" and "desired_goal", as Gymnasium-Robotics has them. The new
+    goal is where one of the steps from this one on led, each as likely (the strategy "future").
+
+    >>> Hindsight(lambda achieved, goal: -1.0 * (abs(achieved - goal).max(-1) > 0.05)).share
+    0.8
+
+    Args:
+        reward: the rewards of steps that led to `achieved` under the goals `goal`, both with one row per step; for
+            example `lambda achieved, goal: env.unwrapped.compute_reward(achieved, goal, {})`.
+        share: of the transitions that get a new goal. Their `return_to_go` is not known, which is -inf.
+    """
+
+    reward: Callable[[Array, Array], Any]
+    share: float = 0.8
+
+    def relabel(
+        self, batch: Batch, rows: Ints, storage: Storage, index: "ReplayIndex", rng: np.random.Generator
+    ) -> Batch:
+        if not isinstance(batch.obs, dict) or not {"achieved_goal", "desired_goal"} <= batch.obs.keys():
+            raise DataError("hindsight needs dict observations with the parts 'achieved_goal' and 'desired_goal'")
+        chosen = rng.random(rows.shape) < self.share
+        later = storage.gather(future(index, rows[chosen], rng), index, 1, 1.0)
+        obs, next_obs, reward, returns = dict(batch.obs), dict(batch.next_obs), batch.reward, batch.return_to_go
+        for part in (obs, next_obs):
+            part["desired_goal"][chosen] = later.next_obs["achieved_goal"]
+        given = self.reward(next_obs["achieved_goal"][chosen], next_obs["desired_goal"][chosen])
+        reward[chosen], returns[chosen] = as_numpy(given).reshape(-1), -np.inf
+        return batch._replace(obs=obs, next_obs=next_obs, reward=reward, return_to_go=returns)
+
+
+def future(index: "ReplayIndex", rows: Ints, rng: np.random.Generator) -> Ints:
+    """For each row, itself or a later row of its episode, all with the same probability."""
+    chosen, here, walking = rows.copy(), rows, np.arange(len(rows))
+    for seen in itertools.count(2):
+        here = index.next_index[here]
+        walking, here = walking[here >= 0], here[here >= 0]
+        if len(walking) == 0:
+            return chosen
+        taken = rng.random(len(walking)) < 1.0 / seen  # the last of so many, kept with this probability
+        chosen[walking[taken]] = here[taken]
+    raise AssertionError("an episode without an end")
+
+
 def gather_chunks(storage: Storage, index: "ReplayIndex", rows: Ints, steps: int, gamma: float) -> ChunkBatch:
     path = index.path(rows, steps, storage.columns["terminated"])
     batch = storage.gather(rows, index, steps, gamma)
@@ -89,7 +141,9 @@ def _filled(path: Ints) -> Ints:
 
 
 def reshaped(column: Any, shape: tuple[int, ...]) -> Any:
-    """A column, or a dict of columns, with these leading axes in place of its first."""
+    """A column, or a dict or tuple of columns, with these leading axes in place of its first."""
     if isinstance(column, dict):
         return {key: reshaped(values, shape) for key, values in column.items()}
+    if isinstance(column, tuple):
+        return tuple(reshaped(values, shape) for values in column)
     return column.reshape((*shape, *column.shape[1:]))
