@@ -1,6 +1,7 @@
 """The five functions that do what the commands do, on one tiny run: nothing is trained twice."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,14 +9,14 @@ import pytest
 
 import arb
 from arb.cli import parser_of
-from arb.lab.grid import comparison
 from arb.lab.strategies import COMPARED
+from arb.lab.sweep import comparison, grid
 from tests.lab.tiny import NETWORKS, SMALL
 
 SETTINGS = SMALL | NETWORKS["iql"] | {"schedule.pretrain": 1, "schedule.updates": 1, "schedule.online": 20}
 TASK = "bundled:pendulum-random"
 PLACE = "bundled-pendulum-random/iql/naive/seed-0"
-"""Where a grid keeps this run."""
+"""Where a comparison keeps this run."""
 
 
 @pytest.fixture(autouse=True)
@@ -64,10 +65,12 @@ def test_a_report_is_a_page_and_a_table(out, tmp_path):
     assert all(path.is_file() for path in report.files)
 
 
-def test_a_sweep_skips_what_is_finished(out):
+def test_a_sweep_skips_what_is_finished(out, tmp_path):
     settings = {name: [value] for name, value in SETTINGS.items()}
-    outcome = arb.sweep([TASK], strategies=["naive"], seeds=[0], preset="smoke", settings=settings, out=out, workers=1)
-    assert (outcome.done, outcome.skipped, outcome.failed) == ([], [PLACE], {})
+    (cell,) = grid([TASK], strategies=["naive"], axes=settings, preset="smoke")
+    shutil.copytree(out / PLACE, tmp_path / cell.folder)
+    outcome = arb.sweep([TASK], strategies=["naive"], preset="smoke", settings=settings, out=tmp_path, workers=1)
+    assert (outcome.done, outcome.skipped, outcome.failed) == ([], [cell.folder], {})
     with pytest.raises(arb.DataError, match="nowhere"):  # as the command does, before anything is started
         arb.sweep([str(out / "nowhere.npz")], env="Pendulum-v1", preset="smoke", out=out)
 

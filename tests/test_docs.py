@@ -121,7 +121,7 @@ def test_settings_in_commands_on_the_pages_are_accepted(line):
     from arb.cli import parser_of
     from arb.cli.run import setting
     from arb.lab.config import configure
-    from arb.lab.grid import grid, split_list
+    from arb.lab.sweep import grid, split_list
 
     command, *words = shlex.split(line)[1:]
     asked = parser_of(command).parse_intermixed_args(words)

@@ -84,7 +84,7 @@ def sweep(
         out: the folder of the sweep; `sweeps/PRESET` if not given.
         workers: processes, one per core if not given.
     """
-    from arb.lab.grid import grid
+    from arb.lab.sweep import grid
     from arb.lab.sweep import sweep as sweep_cells
 
     cells = grid(tasks, agents, strategies, seeds, settings, env=env, preset=preset)
@@ -118,8 +118,8 @@ def compare(
         out: the folder of the comparison; `compare/TASK-AGENT-PRESET` if not given.
         workers: processes, one per core if not given.
     """
-    from arb.lab.grid import comparison, grid
     from arb.lab.strategies import COMPARED
+    from arb.lab.sweep import comparison, grid
     from arb.lab.sweep import sweep as sweep_cells
     from arb.report.page import make_report
 

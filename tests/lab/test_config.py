@@ -13,8 +13,8 @@ from arb.data.tasks import FAMILIES, SUITE, TASKS, family_of
 from arb.lab.agents import AGENTS, settings_class, tuned
 from arb.lab.config import OPTIONS, PRESETS, configure, flat, settings_table, with_key
 from arb.lab.folder import convergence_note, default_folder
-from arb.lab.grid import grid
 from arb.lab.strategies import strategy_label
+from arb.lab.sweep import grid
 from tests.lab import tiny
 
 DOCS = Path(__file__).parents[2] / "docs" / "run.md"

@@ -20,8 +20,8 @@ from arb.envs.rollout import ActionMap
 from arb.errors import DataError
 from arb.lab.config import configure, flat
 from arb.lab.folder import RunFolder
-from arb.lab.grid import Cell, Plan, write_plan
 from arb.lab.setup import Normalization
+from arb.lab.sweep import Cell, Plan, write_plan
 from arb.policies import export_policy, load_policy
 from arb.replay.buffer import ReplayBuffer
 from tests.data.test_hostile import _bytes_changed as bytes_changed

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from arb import DataError
 from arb.cli import main
 from arb.lab.config import configure, flat, from_flat
-from arb.lab.grid import grid, plan, seed_range, split_list
+from arb.lab.sweep import grid, plan, seed_range, split_list
 
 TASK = "hopper-medium-v2"
 

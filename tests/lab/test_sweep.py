@@ -13,9 +13,8 @@ from arb import DataError
 from arb.lab import sweep as module
 from arb.lab.config import flat
 from arb.lab.folder import SHARED, RunFolder
-from arb.lab.grid import grid, plan, pretraining_of, write_plan
 from arb.lab.machine import cores
-from arb.lab.sweep import View, sweep, take, work
+from arb.lab.sweep import View, grid, plan, pretraining_of, sweep, take, work, write_plan
 from arb.progress import Screen
 from tests.lab import tiny
 

@@ -12,7 +12,7 @@ from arb.cli.run import add_subject, setting
 from arb.errors import DataError
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
-    from arb.lab.grid import Cell
+    from arb.lab.sweep import Cell
 
 SWEEP = """
 examples:
@@ -59,7 +59,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 
 
 def sweep(options: argparse.Namespace) -> int:
-    from arb.lab.grid import grid, seed_range, split_list
+    from arb.lab.sweep import grid, seed_range, split_list
 
     tasks, agents, strategies = map(split_list, (options.task, options.agent, options.strategy))
     axes = {name: split_list(values) for name, values in map(setting, options.settings)}
@@ -81,7 +81,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def compare(options: argparse.Namespace) -> int:
-    from arb.lab.grid import comparison, grid, seed_range, split_list
+    from arb.lab.sweep import comparison, grid, seed_range, split_list
     from arb.report.page import make_report
 
     lists = ([options.task], [options.agent], split_list(options.strategy), seed_range(options.seed))
@@ -181,8 +181,7 @@ def _add_working(parser: argparse.ArgumentParser, out: str) -> None:
 
 def _carry_out(cells: Sequence[Cell], out: Path, options: argparse.Namespace) -> int:
     """Announce a grid, run it and list what failed; the exit status. A dry run ends with the announcement."""
-    from arb.lab.grid import plan
-    from arb.lab.sweep import View, sweep
+    from arb.lab.sweep import View, plan, sweep
     from arb.progress import screen
 
     todo = plan(cells, out)

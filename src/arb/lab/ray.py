@@ -31,9 +31,8 @@ from arb.errors import DataError
 from arb.lab import sweep
 from arb.lab.config import Config, flat, from_flat
 from arb.lab.folder import SHARED
-from arb.lab.grid import Cell, pretraining_of
 from arb.lab.machine import cores
-from arb.lab.sweep import Claim, Message, Request, Say, Stop, View, Worker
+from arb.lab.sweep import Cell, Claim, Message, Request, Say, Stop, View, Worker, pretraining_of
 from arb.suite.datasets import locate
 
 MAX_RETRIES = 5  # of a slice whose node or process was lost

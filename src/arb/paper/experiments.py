@@ -10,7 +10,7 @@ from arb.errors import DataError, suggest
 from arb.lab.strategies import PAPER as ALL
 
 if TYPE_CHECKING:  # importing JAX takes a second, which `arb reproduce --help` need not wait for
-    from arb.lab.grid import Cell
+    from arb.lab.sweep import Cell
 
 ONE_PER_GROUP = (
     "hopper-random-v2", "walker2d-medium-replay-v2", "halfcheetah-medium-v2", "hopper-medium-expert-v2",
@@ -70,7 +70,7 @@ ROWS_TO_TRY = 2_000
 
 def cells_of(name: str, preset: str, data: str) -> list[Cell]:
     """The runs of an experiment, on D4RL's data or on the datasets of the suite that resemble them."""
-    from arb.lab.grid import grid
+    from arb.lab.sweep import grid
 
     for kind, value, known in (("experiment", name, EXPERIMENTS), ("preset", preset, SEEDS), ("data", data, DATA)):
         if value not in known:
