@@ -113,6 +113,20 @@ CAMPAIGNS = {
     ),
     "agents": Campaign("PEX and FamO2O", _plain(("naive", "arb_auto")), SETS[:6], ("pex", "famo2o")),
     "sac": Campaign("SAC without a word about offline data", _plain(FEW), FOUR, ("sac",)),
+    "flows": Campaign(
+        "FQL and QC-FQL, whose authors replay everything alike",
+        _plain(("naive", "parallel", "arb_auto")),
+        FOUR,
+        ("fql", "qcfql"),
+        {"settings.hidden_dims": (256, 256)},
+    ),
+    "flows-ogbench": Campaign(
+        "the same on two tasks of OGBench, with the networks and the alpha of FQL's authors",
+        _plain(("naive", "parallel", "arb_auto")),
+        tuple(f"ogbench:{name}-play-singletask-v0" for name in ("cube-single", "scene")),
+        ("fql", "qcfql"),
+        {**GOALS, "settings.alpha": 300.0, "settings.normalize_q": False},
+    ),
     "calql": Campaign("Cal-QL, whose updates cost 25 times as much", _plain(FEW), FOUR[3:], ("calql",)),
     "antmaze": Campaign("AntMaze", _plain(FEW), MAZES, ("iql", "pex"), {**GOALS, "schedule.pretrain": 200_000}),
     "million": Campaign(

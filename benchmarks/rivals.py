@@ -1,4 +1,4 @@
-"""IQL and Cal-QL in eager PyTorch, in the style of most research code: the rivals of benchmarks/updates.py."""
+"""IQL, Cal-QL and FQL in eager PyTorch, in the style of most research code: the rivals of benchmarks/updates.py."""
 
 from __future__ import annotations
 
@@ -142,3 +142,79 @@ class TorchCalQL:
             gap = (torch.logsumexp(joined, 1) - data[k]).mean()
             loss = loss + functional.mse_loss(data[k], y) + 10.0 * gap
         return loss
+
+
+class Normalised(nn.Sequential):
+    """A critic with layer normalisation before every ReLU."""
+
+    def __init__(self, n_in: int, hidden: tuple[int, ...]):
+        parts: list[nn.Module] = []
+        for n, m in zip((n_in, *hidden), hidden, strict=False):
+            parts += [nn.Linear(n, m), nn.LayerNorm(m, eps=1e-6), nn.ReLU()]
+        super().__init__(*parts, nn.Linear(hidden[-1], 1))
+
+
+class TorchFQL:
+    """FQL, and with a chunk above 1 QC-FQL: all losses first, then all steps.
+
+    `noise` are the three normal draws and the times of an update, for whoever compares numbers.
+    """
+
+    def __init__(
+        self, obs_dim: int, action_dim: int, hidden: tuple[int, ...] = (512,) * 4, chunk: int = 1, alpha: float = 10.0,
+        rates: tuple[float, float, float] = (3e-4, 3e-4, 0.005),
+    ):  # fmt: skip
+        out, (actor_rate, critic_rate, self.tau) = action_dim * chunk, rates
+        self.q = nn.ModuleList(Normalised(obs_dim + out, hidden) for _ in range(2))
+        self.target = copy.deepcopy(self.q).requires_grad_(False)
+        self.flow, self.policy = (self.network(obs_dim + out + extra, hidden, out) for extra in (1, 0))
+        self.q_adam = torch.optim.Adam(self.q.parameters(), critic_rate)
+        self.flow_adam = torch.optim.Adam(self.flow.parameters(), actor_rate)
+        self.policy_adam = torch.optim.Adam(self.policy.parameters(), actor_rate)
+        self.chunk, self.out, self.alpha = chunk, out, alpha
+
+    @staticmethod
+    def network(n_in: int, hidden: tuple[int, ...], n_out: int) -> nn.Sequential:
+        parts: list[nn.Module] = []
+        for n, m in zip((n_in, *hidden), hidden, strict=False):
+            parts += [nn.Linear(n, m), nn.ReLU()]
+        return nn.Sequential(*parts, nn.Linear(hidden[-1], n_out))
+
+    def update(
+        self, obs: Tensor, action: Tensor, reward: Tensor, next_obs: Tensor, going: Tensor, _: Tensor,
+        valid: Tensor | None = None, noise: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
+    ) -> dict[str, float]:  # fmt: skip
+        """Critics, the flow, the one-step actor, the target."""
+        n = len(reward)
+        known = torch.ones(n, self.chunk) if valid is None else valid.float()
+        data = action.reshape(n, self.out)
+        first, clone_noise, t, start = noise or (
+            torch.randn(n, self.out), torch.randn(n, self.out), torch.rand(n, 1), torch.randn(n, self.out)
+        )  # fmt: skip
+        with torch.no_grad():
+            after = self.policy(torch.cat([next_obs, first], -1)).clamp(-1, 1)
+            after = torch.cat([next_obs, after], -1)
+            y = reward + 0.99 * going * sum(q(after).squeeze(-1) for q in self.target) / 2
+            x = start
+            for k in range(10):
+                x = x + self.flow(torch.cat([obs, x, torch.full((n, 1), k / 10)], -1)) / 10
+            cloned = x.clamp(-1, 1)
+        here = torch.cat([obs, data], -1)
+        q_loss = sum((known[:, -1] * (q(here).squeeze(-1) - y) ** 2).mean() for q in self.q) / 2
+        x = (1 - t) * clone_noise + t * data
+        error = (self.flow(torch.cat([obs, x, t], -1)) - (data - clone_noise)) ** 2
+        flow_loss = (error.reshape(n, self.chunk, -1) * known[..., None]).mean()
+        own = self.policy(torch.cat([obs, start], -1))
+        distilled = functional.mse_loss(own, cloned)
+        value = sum(q(torch.cat([obs, own.clamp(-1, 1)], -1)).squeeze(-1) for q in self.q) / 2
+        policy_loss = self.alpha * distilled - value.mean()
+        self.policy_adam.zero_grad()
+        policy_loss.backward()  # its gradients of the critics are dropped by their own step
+        step(self.q_adam, q_loss)
+        step(self.flow_adam, flow_loss)
+        self.policy_adam.step()
+        follow(self.target, self.q, self.tau)
+        return {
+            "critic_loss": q_loss.item(), "flow_loss": flow_loss.item(), "distillation_loss": distilled.item(),
+            "policy_loss": policy_loss.item(),
+        }  # fmt: skip

@@ -23,10 +23,11 @@ import numpy as np
 import torch
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from arb.agents import IQL, PEX, SAC, CalQL, FamO2O, learn
+from arb.agents import FQL, IQL, PEX, SAC, CalQL, FamO2O, FQLConfig, learn
 from arb.lab.config import configure
+from arb.replay.sequences import ChunkBatch
 from arb.replay.storage import Batch
-from rivals import TorchCalQL, TorchIQL
+from rivals import TorchCalQL, TorchFQL, TorchIQL
 
 BATCH = 256
 OBS, ACTION = 11, 3
@@ -34,20 +35,24 @@ Rate = Callable[[], float]
 """Runs some updates and returns updates per second."""
 
 
-def random_batches(updates: int) -> Batch:
+def random_batches(updates: int, chunk: int = 1) -> Batch | ChunkBatch:
+    """Random transitions, or chunks of them, all whole."""
     rng = np.random.default_rng(0)
 
     def normal(*shape: int) -> np.ndarray:
         return rng.standard_normal((updates, BATCH, *shape)).astype(np.float32)
 
     going = (rng.random((updates, BATCH)) > 0.01).astype(np.float32)
-    return Batch(normal(OBS), np.tanh(normal(ACTION)), normal(), normal(OBS), going, normal())
+    if chunk == 1:
+        return Batch(normal(OBS), np.tanh(normal(ACTION)), normal(), normal(OBS), going, normal())
+    whole = np.ones((updates, BATCH, chunk), bool)
+    return ChunkBatch(normal(OBS), np.tanh(normal(chunk, ACTION)), normal(), normal(OBS), going, normal(), whole)
 
 
 # Work ----------------------------------------------------------------------------------------------------------------
 def work(agent: Any) -> float:
     """Floating-point operations of the matrix products in one update."""
-    batch = Batch(*(column[0] for column in random_batches(1)[:6]))
+    batch = jax.tree.map(lambda column: column[0], random_batches(1, agent.chunk))
     return products(jax.make_jaxpr(lambda a, b, key: a.update(b, key))(agent, batch, jax.random.key(0)).jaxpr)
 
 
@@ -89,7 +94,7 @@ def _best(run: Callable[[], Any], count: int, trials: int = 5) -> float:
 
 # Variants ------------------------------------------------------------------------------------------------------------
 def ours(agent: Any, updates: int, unroll: int) -> Rate:
-    batches, state = random_batches(updates), {"agent": agent}
+    batches, state = random_batches(updates, agent.chunk), {"agent": agent}
 
     def run() -> float:
         start = time.perf_counter()
@@ -100,8 +105,8 @@ def ours(agent: Any, updates: int, unroll: int) -> Rate:
     return run
 
 
-def eager(rival: Any, updates: int) -> Rate:
-    batches = [torch.from_numpy(c) for c in random_batches(updates)]
+def eager(rival: Any, updates: int, chunk: int = 1) -> Rate:
+    batches = [torch.from_numpy(c) for c in jax.tree.leaves(random_batches(updates, chunk))]
 
     def run() -> float:
         start = time.perf_counter()
@@ -123,20 +128,24 @@ class Variant(NamedTuple):
 
 
 def variants(some: int, few: int) -> Iterator[Variant]:
-    """Everything that is timed; updates per round of the quick agents and of Cal-QL."""
+    """Everything that is timed; updates per round of the quick agents, and of Cal-QL and FQL."""
     key, antmaze = jax.random.key(0), configure(task="antmaze-umaze-v2", agent="calql", preset="paper").settings
     yield Variant("eager PyTorch IQL", eager(TorchIQL(OBS, ACTION), some))
     yield Variant("eager PyTorch Cal-QL", eager(TorchCalQL(OBS, ACTION), few))
+    yield Variant("eager PyTorch FQL", eager(TorchFQL(OBS, ACTION), few))
+    yield Variant("eager PyTorch QC-FQL", eager(TorchFQL(OBS, ACTION, chunk=5), few, chunk=5))
     for name, agent, rival in (
         ("IQL", IQL.create(key, OBS, ACTION), "eager PyTorch IQL"),
         ("PEX, offline", PEX.create(key, OBS, ACTION), "eager PyTorch IQL"),
         ("PEX, online", PEX.create(key, OBS, ACTION).begin_online(), "eager PyTorch IQL"),
         ("FamO2O", FamO2O.create(key, OBS, ACTION), "eager PyTorch IQL"),
         ("SAC", SAC.create(key, OBS, ACTION), ""),
+        ("FQL", FQL.create(key, OBS, ACTION), "eager PyTorch FQL"),
+        ("QC-FQL", FQL.create(key, OBS, ACTION, FQLConfig(chunk=5)), "eager PyTorch QC-FQL"),
         ("Cal-QL", CalQL.create(key, OBS, ACTION), "eager PyTorch Cal-QL"),
         ("Cal-QL, AntMaze", CalQL.create(key, OBS, ACTION, antmaze), ""),
     ):
-        updates, unroll = (few, 1) if isinstance(agent, CalQL) else (some, 4)
+        updates, unroll = (few, 1) if isinstance(agent, CalQL | FQL) else (some, 4)
         flops = work(agent)  # before the agent is used up
         yield Variant(name, ours(agent, updates, unroll), rival, flops)
 

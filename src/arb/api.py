@@ -36,7 +36,7 @@ def run(
 
     Args:
         task: a D4RL task, a file, or another source of past data.
-        agent: `iql`, `calql`, `pex`, `famo2o`, `sac`, `rlpd`, `fql`, or `my_module:MyAgent`.
+        agent: `iql`, `calql`, `pex`, `famo2o`, `sac`, `rlpd`, `fql`, `qcfql`, or `my_module:MyAgent`.
         strategy: `arb`, `arb_auto`, `naive`, `parallel`, `top_n`, `berb` ..., or `my_module:MyStrategy`.
         seed: random seed.
         env: Gymnasium id, for data that does not say its own.

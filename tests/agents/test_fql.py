@@ -1,20 +1,23 @@
-"""FQL: its losses by hand, one whole update worked out, and its score against `arb.sample_score`."""
+"""FQL and QC-FQL: losses by hand, whole updates worked out and in PyTorch, and their score."""
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from arb import sample_score
-from arb.agents import FQL, FQLConfig
+from arb import ARB, ReplayBuffer, sample_score
+from arb.agents import FQL, FQLConfig, learn, load, save, scores
 from arb.agents.agent import KeySequence
 from arb.agents.fql import distillation_loss, flow_matching_loss, improvement_loss, integrate
 from arb.errors import DataError
 from arb.policies.networks import MLP
+from arb.replay.sequences import ChunkBatch
 from tests.agents.conftest import random_batches, updated
 
 SMALL = FQLConfig(hidden_dims=(8, 8), actor_lr=0.01, critic_lr=0.01, tau=0.25)
@@ -99,6 +102,93 @@ def test_the_flow_learns_two_modes_and_the_actor_follows_it():
     assert 0.3 < (actions[:, 0] > 0).mean() < 0.7
 
 
-def test_a_flow_without_steps_is_refused():
-    with pytest.raises(DataError, match="flow_steps is 0"):
-        FQLConfig(flow_steps=0)
+@pytest.mark.parametrize("name", ["flow_steps", "chunk"])
+def test_a_flow_without_steps_is_refused(name):
+    with pytest.raises(DataError, match=f"{name} is 0"):
+        FQLConfig(**{name: 0})
+
+
+# ---- chunks of actions -----------------------------------------------------------------------------------------------
+def chunk_batches(n: int, chunk: int, seed: int = 0) -> ChunkBatch:
+    """Random chunks of which some are cut short by the end of their episode."""
+    rng, one = np.random.default_rng(seed), random_batches(n, seed=seed)
+    action = np.tanh(rng.standard_normal((n, chunk, 2))).astype(np.float32)
+    valid = np.arange(chunk) < rng.integers(1, 2 * chunk, n)[:, None]
+    return ChunkBatch(*one._replace(action=action)[:6], valid)
+
+
+def torch_twin(agent: FQL, rates):
+    torch = pytest.importorskip("torch")
+    path = Path(__file__).parents[2] / "benchmarks" / "rivals.py"
+    spec = importlib.util.spec_from_file_location("rivals", path)
+    rivals = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rivals)
+    twin = rivals.TorchFQL(4, 2, agent.config.hidden_dims, agent.chunk, agent.config.alpha, rates)
+    ours = {"q": agent.q.members, "target": agent.target.members, "flow": [agent.flow], "policy": [agent.policy.net]}
+    with torch.no_grad():
+        for name, nets in ours.items():
+            theirs = getattr(twin, name)
+            for net, their in zip(nets, theirs if name in ("q", "target") else [theirs], strict=True):
+                layers = [m for m in their if isinstance(m, torch.nn.Linear)]
+                for layer, w, b in zip(layers, net.weights, net.biases, strict=True):
+                    layer.weight.copy_(torch.tensor(np.asarray(w).T))
+                    layer.bias.copy_(torch.tensor(np.asarray(b)))
+    return torch, twin
+
+
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_updates_agree_with_an_independent_implementation_in_pytorch(chunk):
+    config = replace(SMALL, chunk=chunk, alpha=3.0)
+    agent = FQL.create(jax.random.key(0), 4, 2, config)
+    torch, twin = torch_twin(agent, (config.actor_lr, config.critic_lr, config.tau))
+    for i in range(5):
+        batch, key = (chunk_batches(32, chunk, i) if chunk > 1 else random_batches(32, seed=i)), jax.random.key(i)
+        rng, shape = KeySequence(key), (32, 2 * chunk)
+        noise = (
+            rng.standard_normal(shape),
+            rng.standard_normal(shape),
+            rng.random((32, 1)),
+            rng.standard_normal(shape),
+        )
+        agent, metrics = updated(agent, batch, key)
+        columns = [torch.from_numpy(np.array(x)) for x in jax.tree.leaves(batch)]
+        theirs = twin.update(*columns, noise=tuple(torch.from_numpy(np.array(x)) for x in noise))
+        assert {name: float(metrics[name]) for name in theirs} == pytest.approx(theirs, rel=2e-4, abs=1e-5)
+    weights = [m for m in twin.policy if isinstance(m, torch.nn.Linear)]
+    for w, layer in zip(agent.policy.net.weights, weights, strict=True):
+        np.testing.assert_allclose(w, layer.weight.detach().numpy().T, atol=2e-4)
+    np.testing.assert_allclose(agent.target.members[1].weights[0], twin.target[1][0].weight.numpy().T, atol=2e-4)
+
+
+def test_steps_behind_the_end_of_an_episode_teach_nothing():
+    agent = FQL.create(jax.random.key(0), 4, 2, replace(SMALL, chunk=3, alpha=0.0))
+    batch = chunk_batches(32, 3)
+    other = batch._replace(action=np.where(batch.valid[..., None], batch.action, 0.123).astype(np.float32))
+    short = ~batch.valid[:, -1]
+    assert 0 < short.sum() < 32
+    other = other._replace(reward=np.where(short, 99.0, batch.reward).astype(np.float32))
+    (one, m), (two, n) = (updated(agent, b, jax.random.key(1)) for b in (batch, other))
+    assert float(m["critic_loss"]) == pytest.approx(float(n["critic_loss"]))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), one.q, two.q)
+
+
+def test_chunks_are_learned_scored_and_saved(tmp_path):
+    agent = FQL.create(jax.random.key(0), 3, 2, replace(SMALL, chunk=3))
+    assert np.shape(agent.act(np.zeros((5, 3), np.float32), jax.random.key(0))) == (5, 3, 2)
+    assert np.shape(agent.mode(np.zeros(3, np.float32))) == (3, 2)
+    rng, n = np.random.default_rng(0), 40
+    buffer = ReplayBuffer(n, ARB("auto"), seed=0)
+    buffer.load_dataset({
+        "observations": rng.normal(size=(n, 3)).astype(np.float32),
+        "actions": rng.uniform(-1, 1, (n, 2)).astype(np.float32),
+        "rewards": np.ones(n), "terminals": np.arange(n) % 10 == 9,
+    })  # fmt: skip
+    seen = []
+    buffer.refresh(lambda obs, action: seen.append(scores(agent, obs, action)) or seen[-1], chunk=3)
+    assert np.ptp(seen[0]) > 0
+    agent, metrics = learn(agent, buffer.sample((2, 8), chunk=3), jax.random.key(0))
+    assert np.isfinite(metrics["critic_loss"])
+    with pytest.raises(DataError, match=r"action has shape \(2, 8, 2\), but this agent expects \(2, 8, 3, 2\)"):
+        learn(agent, buffer.sample((2, 8)), jax.random.key(0))
+    save(agent, tmp_path / "agent")
+    jax.tree.map(np.testing.assert_array_equal, agent, load(tmp_path / "agent", FQL, agent.config))

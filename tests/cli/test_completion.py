@@ -22,7 +22,7 @@ COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_arb; printf '%s\\n' "${
         (("arb", "ru"), {"run"}),
         (("arb", "run", "--str"), {"--strategy"}),
         (("arb", "run", "--strategy", "p"), {"parallel"}),
-        (("arb", "run", "-a", ""), {"iql", "calql", "pex", "famo2o", "sac", "rlpd", "fql"}),
+        (("arb", "run", "-a", ""), {"iql", "calql", "pex", "famo2o", "sac", "rlpd", "fql", "qcfql"}),
         (("arb", "sweep", "--dry"), {"--dry-run"}),
         (("arb", "compare", "-p", "sm"), {"smoke", "small"}),
         (("arb", "reproduce", "t"), {"trajectory", "temperature"}),

@@ -85,3 +85,55 @@ def test_an_episode_succeeds_if_it_was_ever_said(infos: list[dict[str, Any]], ex
     made = iter([Corridor(Box(-1, 1, (1,)), info) for info in infos])
     played = play(Constant(np.zeros(1, np.float32)), lambda: next(made), 2, np.random.SeedSequence(0))
     assert (played.successes if played.successes is None else played.successes.tolist()) == expected
+
+
+class Planned:
+    """Chooses three actions at once: the number of the call, then the same with a half more each."""
+
+    chunk = 3
+
+    def __init__(self) -> None:
+        self.calls, self.asked = 0, []
+
+    def act(self, obs: Any, rng: np.random.Generator) -> Any:
+        self.calls += 1
+        return np.float32(0.1 * self.calls) + np.array([[0.0], [0.02], [0.04]], np.float32)
+
+    def mode(self, obs: Any, rng: np.random.Generator) -> Any:
+        self.asked.append(len(obs))
+        return np.stack([self.act(None, rng) for _ in obs])
+
+
+class Until(Corridor):
+    """Ends after a given number of steps."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(Box(-1, 1, (1,)))
+        self.length = length
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, _, _, info = super().step(action)
+        return obs, reward, self.steps == self.length, False, info
+
+
+def test_chunks_are_carried_out_and_dropped_at_the_end_of_an_episode() -> None:
+    env, buffer = Until(5), ReplayBuffer(20)
+    collector, actor = Collector(env, np.random.SeedSequence(0)), Planned()
+    collector.collect(actor, buffer, 4)
+    taken = [0.1, 0.12, 0.14, 0.2]
+    assert np.ravel(env.taken) == pytest.approx(taken)
+    collector.collect(actor, buffer, 3)  # a new agent would finish the plan of the old one first
+    assert np.ravel(env.taken) == pytest.approx([*taken, 0.22, 0.3, 0.32])
+    assert buffer.index.num_added == 7
+    assert np.ravel(buffer.gather(np.arange(7)).action) == pytest.approx(np.ravel(env.taken))
+
+
+def test_episodes_side_by_side_are_asked_when_their_chunk_is_over() -> None:
+    made, actor = [Until(5), Until(4)], Planned()
+    envs = iter(made)
+    play(actor, lambda: next(envs), 3, np.random.SeedSequence(0), width=2)
+    # Both at first and after three steps; then the second one starts anew after its fourth step, and so on.
+    assert actor.asked[:3] == [2, 2, 1]
+    assert np.ravel(made[0].taken)[:5] == pytest.approx([0.1, 0.12, 0.14, 0.3, 0.32])
+    assert np.ravel(made[1].taken)[:8] == pytest.approx([0.2, 0.22, 0.24, 0.4, 0.5, 0.52, 0.54, 0.6])
+    assert sum(actor.asked) == actor.calls == 6

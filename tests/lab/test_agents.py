@@ -90,9 +90,10 @@ FQL = {
     "flow_steps": both(10),
     "target_q": both("mean"),
     "layer_norm": both(True),
+    "chunk": both(1),
 }
 TABLES = {"iql": (IQL, 0.2), "calql": (CALQL, 5.0), "pex": (PEX, 0.5), "famo2o": (FAMO2O, 0.5), "sac": (SAC, 5.0)}
-TABLES["fql"] = (FQL, 0.5)
+TABLES |= {"fql": (FQL, 0.5), "qcfql": (FQL | {"chunk": both(5)}, 0.5)}
 RLPD = {"num_critics": both(10), "critic_subset": both(2), "actor_q": both("mean")}
 TABLES["rlpd"] = (SAC | RLPD, 5.0)
 """Settings on locomotion and on AntMaze, and λ of ARB."""

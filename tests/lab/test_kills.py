@@ -28,6 +28,7 @@ PAIRS = [
     ("calql", "parallel"),
     ("famo2o", "arb_auto"),
     ("fql", "arb_auto"),
+    ("qcfql", "arb_auto"),
 ]
 MOST = 10
 """Kills of one run; then it may end."""

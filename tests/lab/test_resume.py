@@ -12,7 +12,7 @@ from tests.lab import tiny
 
 PROGRAM = Path(tiny.__file__)
 PAIRS = [(agent, strategy) for agent in ("iql", "calql") for strategy in ("naive", "parallel", "top_n", "berb", "arb")]
-PAIRS += [("iql", "arb_auto")]
+PAIRS += [("iql", "arb_auto"), ("qcfql", "arb_auto")]  # the latter is saved within a chunk of three actions
 MOMENTS = [
     # each counted from where the run was resumed; a row is what one pair of agent and strategy goes through
     ["update:2", "collect:13", "refresh:2", "checkpoint:2"],

@@ -286,3 +286,9 @@ def test_a_run_holds_little_more_than_two_and_a_half_times_its_data(tmp_path):
     finally:
         tracemalloc.stop()
     assert peak < 2.7 * held
+
+
+def test_policies_that_act_in_chunks_are_not_estimated_from_data(tmp_path):
+    config = configure(task="bundled:hopper-tiny", agent="qcfql", overrides={"evaluation.by": "data"})
+    with pytest.raises(DataError, match=r"evaluation\.by=data knows only .* qcfql chooses 5: evaluate it in an env"):
+        Setup.of(config)

@@ -33,6 +33,7 @@ NETWORKS = {
     "pex": {"settings.hidden_dims": (8, 8)},
     "famo2o": {"settings.hidden_dims": (8, 8)},
     "fql": {"settings.hidden_dims": (8, 8)},
+    "qcfql": {"settings.hidden_dims": (8, 8), "settings.chunk": 3},
     "rlpd": {"settings.hidden_dims": (8, 8)},
     "calql": {"settings.actor_hidden_dims": (8,), "settings.critic_hidden_dims": (8,), "settings.cql_n_actions": 2},
 }

@@ -51,6 +51,7 @@ AGENTS = {
     "famo2o": (FamO2O, FamO2OConfig(hidden_dims=SMALL)),
     "sac": (SAC, SACConfig(hidden_dims=SMALL)),
     "fql": (FQL, FQLConfig(hidden_dims=SMALL)),
+    "qcfql": (FQL, FQLConfig(hidden_dims=SMALL, chunk=4)),
 }
 
 
@@ -96,7 +97,8 @@ def test_the_same_action_as_the_agents(actors, name, shaping, tmp_path):
 def test_scores_are_the_same_in_numpy_and_jax(actors, name, likelihood):
     rng = np.random.default_rng(2)
     obs = rng.standard_normal((20, OBS), dtype=np.float32)
-    action = rng.integers(0, ACTION, 20) if name == "discrete" else rng.uniform(-0.9, 0.9, (20, ACTION)).astype("f4")
+    shape = (20, 4, ACTION) if name == "qcfql" else (20, ACTION)
+    action = rng.integers(0, ACTION, 20) if name == "discrete" else rng.uniform(-0.9, 0.9, shape).astype("f4")
     host = actors[name].score(obs, action, likelihood)
     assert isinstance(host, np.ndarray)
     compiled = jax.tree.map(jax.numpy.asarray, actors[name]).score(obs, action, likelihood)
@@ -252,8 +254,10 @@ def test_a_sample_is_the_exploring_action_of_the_agent(actors, name, tmp_path):
     np.testing.assert_array_equal(sampled, expected)
     assert not np.array_equal(sampled, policy.sample(RAW, np.random.default_rng(6)))
     space = gymnasium.spaces.Discrete(ACTION) if name == "discrete" else BOX
-    assert all(space.contains(action) for action in sampled)
-    assert space.contains(policy.sample(RAW[0]))  # without a generator it has its own
+    assert policy.chunk == (4 if name == "qcfql" else 1)
+    assert all(space.contains(action) for action in (np.concatenate(sampled) if policy.chunk > 1 else sampled))
+    one = policy.sample(RAW[0])  # without a generator it has its own
+    assert space.contains(one[0] if policy.chunk > 1 else one)
 
 
 # ---- dict observations -----------------------------------------------------------------------------------------------
@@ -394,3 +398,17 @@ def test_a_file_that_unpacks_to_more_than_any_policy_is_refused_unread(actors, t
     monkeypatch.setattr("arb.policies.export.LARGEST", path.stat().st_size // 2)
     monkeypatch.setattr("numpy.load", lambda *_, **__: pytest.fail("read"))
     assert "damaged" in refused(tmp_path)
+
+
+def test_a_fallback_action_stands_for_a_whole_chunk(actors, tmp_path):
+    export_policy(actors["qcfql"], SHAPING, actions_of("qcfql"), tmp_path, observations=SHAPING.observations(RAW))
+    fallback = np.array([1.0, 2.0, 3.0], np.float32)
+    policy, plain = load_policy(tmp_path, outside=fallback), load_policy(tmp_path)
+    far = np.stack([RAW[0], np.full(OBS, np.nan), RAW[1]])
+    taken = policy(far, np.random.default_rng(0))
+    np.testing.assert_array_equal(taken[1], np.tile(fallback, (4, 1)))
+    near = plain(np.where(np.isfinite(far), far, 0.0), np.random.default_rng(0))
+    np.testing.assert_array_equal(taken[[0, 2]], near[[0, 2]])
+    assert repr(policy) == f"<Policy OneStep: {OBS} numbers -> {ACTION} numbers, 4 times>"
+    with pytest.raises(DataError, match=r"is numbers of shape \(3,\)"):
+        load_policy(tmp_path, outside=np.zeros((4, 3)))

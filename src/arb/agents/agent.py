@@ -94,6 +94,11 @@ class Agent(ABC):
         """The networks that choose actions, with `act(obs, rng)` and `mode(obs, rng=None)`."""
         return self.policy  # type: ignore[attr-defined]
 
+    @property
+    def chunk(self) -> int:
+        """Actions that the policy chooses at once. Above 1, batches are those of `sample(n, chunk=h)`."""
+        return getattr(self.actor, "chunk", 1)
+
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
         """The log-likelihood that ARB reads; `arb.replay.scores` defines its two readings."""
         scored: Array = self.actor.score(obs, action, likelihood)

@@ -1,9 +1,10 @@
-"""FQL (Park, Li, Levine 2025): flow Q-learning.
+"""FQL (Park, Li, Levine 2025): flow Q-learning, and with chunks of actions QC-FQL (Li, Zhou, Levine 2025).
 
 A flow clones the data: its velocity field leads from noise to actions in a few Euler steps. A second network makes the
 action from the same noise in one step. It is distilled from the flow and pushed by Q, so no gradient goes through the
 steps of the flow. This one-step actor acts, is bootstrapped from, and is what ARB scores; the flow only clones the
-data. Every detail and its source: docs/algorithms/fql.md.
+data. With a `chunk` above 1 all of this is done for so many actions at once, which are carried out one after the other,
+and Q learns from the return over them. Every detail and its source: docs/algorithms/fql.md.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from arb.agents import nn
 from arb.agents.agent import Agent, KeySequence, Metrics, Transitions, constant, pytree
 from arb.agents.iql import critic_loss, td_target
 from arb.errors import DataError, check_choices
-from arb.policies.actors import OneStep, clip_action
+from arb.policies.actors import OneStep, clip_action, join_chunk
 from arb.policies.networks import MLP, Ensemble
 
 
@@ -47,18 +48,26 @@ class FQLConfig:
     """What is bootstrapped from: the mean of both target critics, or the smaller one."""
     layer_norm: bool = True
     """Normalise the critics' hidden layers."""
+    chunk: int = 1
+    """Actions that are chosen at once and carried out without looking again; QC-FQL has 5."""
 
     def __post_init__(self) -> None:
         check_choices(self)
-        if self.flow_steps < 1:
-            raise DataError(f"FQL's flow_steps is {self.flow_steps}; give at least 1")
+        for name in ("flow_steps", "chunk"):
+            if getattr(self, name) < 1:
+                raise DataError(f"FQL's {name} is {getattr(self, name)}; give at least 1")
 
 
 # Losses --------------------------------------------------------------------------------------------------------------
-def flow_matching_loss(flow: MLP, obs: Array, action: Array, noise: Array, t: Array) -> Array:
-    """Mean squared error of the velocity on the straight line from noise at t = 0 to the action at t = 1."""
+def flow_matching_loss(
+    flow: MLP, obs: Array, action: Array, noise: Array, t: Array, valid: Array | float = 1.0
+) -> Array:
+    """Mean squared error of the velocity on the straight line from noise at t = 0 to the action at t = 1.
+
+    Entries that are not `valid`, behind the end of an episode, count as 0.
+    """
     velocity = flow(obs, (1.0 - t) * noise + t * action, t)
-    return jnp.mean((velocity - (action - noise)) ** 2)
+    return jnp.mean(valid * (velocity - (action - noise)) ** 2)
 
 
 def integrate(flow: MLP, obs: Array, noise: Array, steps: int) -> Array:
@@ -106,30 +115,37 @@ class FQL(Agent):
         """A fresh agent; actions are in [−1, 1]."""
         config = config or FQLConfig()
         k_q, k_flow, k_policy = jax.random.split(key, 3)
-        both, hidden = obs_dim + action_dim, config.hidden_dims
+        out, hidden = action_dim * config.chunk, config.hidden_dims
+        both = obs_dim + out
         q = nn.create_critics(k_q, (both, *hidden, 1), layer_norm=config.layer_norm)
-        flow = nn.create_mlp(k_flow, (both + 1, *hidden, action_dim))
-        policy = OneStep(nn.create_mlp(k_policy, (both, *hidden, action_dim)))
+        flow = nn.create_mlp(k_flow, (both + 1, *hidden, out))
+        policy = OneStep(nn.create_mlp(k_policy, (both, *hidden, out)), chunk=config.chunk)
         states = (nn.adam(q), nn.adam(flow), nn.adam(policy))
         return cls(q, nn.tree_copy(q), flow, policy, *states, obs_dim, action_dim, config)
 
     def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
         """One update: every loss is taken at the networks as they were before it."""
         config, rng = self.config, KeySequence(key)
-        next_action = self.policy.act(batch.next_obs, rng)
+        data = join_chunk(batch.action, config.chunk)
+        whole: Array | float = 1.0  # critics learn from whole chunks, the flow from the steps that there are
+        valid: Array | float = 1.0
+        if config.chunk > 1:
+            whole = batch.valid[:, -1]
+            valid = jnp.repeat(batch.valid, self.action_dim, axis=-1)
+        next_action = join_chunk(self.policy.act(batch.next_obs, rng), config.chunk)
         next_q = self.target.mean_q if config.target_q == "mean" else self.target.min_q
         target = td_target(batch.reward, config.discount * batch.mask, next_q(batch.next_obs, next_action))
 
         def q_loss(q: Ensemble) -> tuple[Array, Array]:
-            values = q(batch.obs, batch.action)
-            return critic_loss(values, target), reduce(jnp.minimum, values).mean()
+            values = q(batch.obs, data)
+            return critic_loss(values, target, whole), reduce(jnp.minimum, values).mean()
 
-        noise, t = rng.standard_normal(batch.action.shape), rng.random((len(batch.reward), 1))
+        noise, t = rng.standard_normal(data.shape), rng.random((len(batch.reward), 1))
 
         def flow_loss(flow: MLP) -> tuple[Array, None]:
-            return flow_matching_loss(flow, batch.obs, batch.action, noise, t), None
+            return flow_matching_loss(flow, batch.obs, data, noise, t, valid), None
 
-        start = rng.standard_normal(batch.action.shape)
+        start = rng.standard_normal(data.shape)
         flow_action = integrate(self.flow, batch.obs, start, config.flow_steps)
 
         def policy_loss(policy: OneStep) -> tuple[Array, Array]:

@@ -65,9 +65,9 @@ def td_target(reward: Array, discount: Array, next_value: Array) -> Array:
     return reward + discount * next_value
 
 
-def critic_loss(values: tuple[Array, ...], target: Array) -> Array:
-    """Mean over the critics of their mean squared errors."""
-    total: Array = sum(jnp.mean((value - target) ** 2) for value in values)  # type: ignore[assignment]
+def critic_loss(values: tuple[Array, ...], target: Array, weight: Array | float = 1.0) -> Array:
+    """Mean over the critics of their mean squared errors, each row's times its weight."""
+    total: Array = sum(jnp.mean(weight * (value - target) ** 2) for value in values)  # type: ignore[assignment]
     return total / len(values)
 
 

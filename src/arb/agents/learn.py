@@ -28,6 +28,7 @@ from arb.agents import nn
 from arb.agents.agent import Agent, Transitions
 from arb.errors import DataError
 from arb.files import atomic_write, digest
+from arb.policies.actors import join_chunk
 from arb.replay.scores import Likelihood, is_standard
 
 ROWS_PER_CALL = 8192
@@ -138,7 +139,9 @@ def _check_shapes(agent: Any, batches: Transitions) -> None:
         )
     obs, action = getattr(agent, "obs_dim", None), getattr(agent, "action_dim", None)
     discrete = getattr(getattr(agent, "config", None), "actions", None) == "discrete"
-    own = {"obs": (obs,), "next_obs": (obs,), "action": () if discrete else (action,), "mask": ()}
+    chunk = getattr(agent, "chunk", 1)
+    actions = () if discrete else (action,) if chunk == 1 else (chunk, action)
+    own = {"obs": (obs,), "next_obs": (obs,), "action": actions, "mask": ()}
     for name, rest in own.items():
         column = getattr(batches, name)
         if isinstance(column, dict):
@@ -194,6 +197,7 @@ def _advantages(agent: Any, obs: Array, action: Array) -> Array:
     q, own = getattr(agent, "critics", agent).q, agent.mode(obs)
     if jnp.issubdtype(action.dtype, jnp.integer):
         own, action = (jax.nn.one_hot(a, agent.action_dim) for a in (own, action))
+    own, action = (join_chunk(a, getattr(agent, "chunk", 1)) for a in (own, action))
     gap: Array = q.min_q(obs, own) - q.min_q(obs, action)
     return gap
 

@@ -114,6 +114,7 @@ class Collector:
         self.failure: Exception | None = None
         self._rng = np.random.default_rng(act)
         self._return = 0.0
+        self._ahead: list[Any] = []  # the rest of a chunk of actions
         self._obs: Any = None
         if not hardware:
             self._obs, _ = env.reset(seed=int(reset.generate_state(1)[0]))
@@ -139,11 +140,13 @@ class Collector:
             if not self.hardware:
                 raise
             buffer.end_episode()
-            self.failure, self._obs, self._return = failure, None, 0.0
+            self.failure, self._obs, self._return, self._ahead = failure, None, 0.0, []
         return returns
 
     def _step(self, actor: Any, buffer: ReplayBuffer, returns: list[float]) -> None:
-        action = np.asarray(actor.act(self._obs, self._rng))
+        if not self._ahead:
+            self._ahead = chunks(actor, np.asarray(actor.act(self._obs, self._rng))[None])[0]
+        action = self._ahead.pop(0)
         obs, reward, terminated, truncated, info = self.env.step(self.actions.to_env(action))
         if "applied_action" in info:  # a wrapper or the robot itself limited it
             action = self.actions.to_agent(np.asarray(info["applied_action"], action.dtype))
@@ -152,7 +155,7 @@ class Collector:
         self._obs = obs
         if terminated or truncated:
             returns.append(self._return)
-            self._return = 0.0
+            self._return, self._ahead = 0.0, []
             self._obs = None if self.hardware else self.env.reset()[0]
 
     def state(self) -> dict[str, Any]:
@@ -164,6 +167,7 @@ class Collector:
             "rng": self._rng.bit_generator.state,
             "obs": np.asarray(self._obs, np.float64).tolist(),
             "return": self._return,
+            "ahead": np.asarray(self._ahead, np.float32).tolist(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -172,6 +176,12 @@ class Collector:
             restore_state(self.env, state["env"])
             self._obs = np.asarray(state["obs"], np.asarray(self._obs).dtype)
             self._return = state["return"]
+            self._ahead = [np.asarray(action, np.float32) for action in state["ahead"]]
+
+
+def chunks(actor: Any, actions: NDArray[Any]) -> list[list[Any]]:
+    """What an actor returned for a batch of observations, as the actions to take one after the other for each."""
+    return [list(own) for own in actions] if getattr(actor, "chunk", 1) > 1 else [[own] for own in actions]
 
 
 class Played(NamedTuple):
@@ -199,7 +209,8 @@ def play(
 
     Up to `width` environments, made by `make`, step side by side, so that `actor.mode(obs, rng)` is asked once for all
     of them. Episode i starts from a seed of its own, whichever environment plays it; the randomness of the policy has
-    another. `pause` is called before every step; what it raises ends the call.
+    another. A chunk of actions is carried out to its end, or to that of the episode, before the next is chosen. `pause`
+    is called before every step; what it raises ends the call.
     """
     *starts, policy_seed = (int(s.generate_state(1)[0]) for s in seed.spawn(episodes + 1))
     rng = np.random.default_rng(policy_seed)
@@ -209,17 +220,22 @@ def play(
     playing = list(range(len(envs)))  # the episode each environment plays
     waiting = list(range(len(envs), episodes))
     obs = [env.reset(seed=starts[i])[0] for i, env in enumerate(envs)]
+    ahead: list[list[Any]] = [[] for _ in envs]  # actions that were chosen already
     while envs:
         pause()
-        chosen = actions.to_env(np.asarray(actor.mode(np.stack(obs), rng)))
+        if asking := [i for i, own in enumerate(ahead) if not own]:
+            chosen = np.asarray(actor.mode(np.stack([obs[i] for i in asking]), rng))
+            for i, own in zip(asking, chunks(actor, actions.to_env(chosen)), strict=True):
+                ahead[i] = own
         for i in reversed(range(len(envs))):
-            obs[i], reward, terminated, truncated, info = envs[i].step(chosen[i])
+            obs[i], reward, terminated, truncated, info = envs[i].step(ahead[i].pop(0))
             returns[playing[i]] += float(info.get("raw_reward", reward))
             success = info.get("success", info.get("is_success"))
             if success is not None:
                 reported = True
                 successes[playing[i]] |= bool(np.all(success))
             if terminated or truncated:
+                ahead[i] = []
                 if waiting:
                     playing[i] = waiting.pop(0)
                     obs[i], _ = envs[i].reset(seed=starts[playing[i]])
@@ -229,4 +245,5 @@ def play(
                         left.close()
                     playing.pop(i)
                     obs.pop(i)
+                    ahead.pop(i)
     return Played(returns, successes if reported else None)

@@ -81,6 +81,10 @@ AGENTS: Mapping[str, AgentRow] = {
         "locomotion": Tuned({"alpha": 1.0, "normalize_q": True}),
         "antmaze": Tuned({"alpha": 10.0}),
     }),
+    "qcfql": AgentRow("QC-FQL", "FQL", {
+        "locomotion": Tuned({"alpha": 1.0, "normalize_q": True, "chunk": 5}),
+        "antmaze": Tuned({"alpha": 10.0, "chunk": 5}),
+    }),
 }  # fmt: skip
 DEFAULT_AGENT = "iql"
 """The agent of a run that names none."""

@@ -93,7 +93,8 @@ def finetune(
             return
         with timer.part("refresh"):
             if start == 0 or (start + steps) // plan.refresh > start // plan.refresh:
-                buffer.refresh(partial(scores, agent, likelihood=likelihood), rows_per_call=ROWS_PER_CALL)
+                score = partial(scores, agent, likelihood=likelihood)
+                buffer.refresh(score, rows_per_call=ROWS_PER_CALL, **_steps(agent))
             if buffer.sampler.needs_critic:
                 buffer.sampler.update_from_critic(partial(_advantages, agent, buffer), buffer.rng)
         updates = round(plan.updates * min(steps, plan.collect) / plan.collect)
@@ -107,8 +108,14 @@ def finetune(
         yield Progress(start, agent, metrics, collected | buffer.stats(), returns)
 
 
+def _steps(agent: Any) -> dict[str, Any]:
+    """What an agent's batches and scores are made of, if that is more than one action."""
+    chunk = getattr(agent, "chunk", 1)
+    return {"chunk": chunk} if chunk > 1 else {}
+
+
 def _advantages(agent: Any, buffer: ReplayBuffer, rows: Ints) -> NDArray[np.float32]:
-    batch = buffer.gather(rows)
+    batch = buffer.gather(rows, **_steps(agent))
     return advantages(agent, batch.obs, batch.action)
 
 
@@ -133,6 +140,6 @@ def _update(
         except NotFiniteError as error:  # of the strategy's own network; the agent is sound
             raise NotFiniteError(error.loss, before + update, agent, place) from None
     try:
-        return learn(agent, buffer.gather(rows), jax.random.fold_in(key, 0), pause=pause)
+        return learn(agent, buffer.gather(rows, **_steps(agent)), jax.random.fold_in(key, 0), pause=pause)
     except NotFiniteError as error:
         raise NotFiniteError(error.loss, before + error.update, error.agent, place) from None

@@ -136,7 +136,8 @@ def time_constants(config: Mapping[str, Any]) -> float | None:
     if not all(isinstance(number, int | float) for number in numbers):
         return None  # an agent of one's own may have other settings
     updates, rate, discount = map(float, numbers)  # type: ignore[arg-type]
-    return round(updates * rate * (1.0 - discount), 6)
+    chunk = int(config.get("settings.chunk") or 1)
+    return round(updates * rate * (1.0 - discount**chunk), 6)
 
 
 def convergence_note(config: Mapping[str, Any]) -> str:

@@ -75,9 +75,9 @@ UPDATES = (
            "conservative terms", "all"),
     Metric("policy_loss", "loss of the policy: weighted negative log-likelihood (IQL, PEX, FamO2O), or "
            "α·log π − min Q (Cal-QL, SAC), or alpha·distillation − Q (FQL)", "all"),
-    Metric("flow_loss", "flow-matching loss of the flow that clones the data", "FQL"),
-    Metric("distillation_loss", "mean squared distance of the one-step actor from the flow", "FQL"),
-    Metric("q", "mean over the batch of the smaller critic at the batch's actions", "IQL, PEX, FamO2O, SAC, FQL"),
+    Metric("flow_loss", "flow-matching loss of the flow that clones the data", "FQL, QC-FQL"),
+    Metric("distillation_loss", "mean squared distance of the one-step actor from the flow", "FQL, QC-FQL"),
+    Metric("q", "mean over the batch of the smaller critic at the batch's actions", "all but Cal-QL"),
     Metric("advantage", "mean of Q − V over the batch", "IQL, PEX, FamO2O"),
     Metric("beta", "β of the advantage weights: the setting, or the one found for the batch", "IQL, PEX"),
     Metric("weight_effective", "effective sample size of the advantage weights, as a share of the batch",

@@ -215,6 +215,11 @@ class Setup:
         raw, task = load_data(config.task) if data is None else data, task_of(config.task)
         env = config.env
         by_data = config.evaluation.by == "data"
+        if by_data and getattr(config.settings, "chunk", 1) > 1:
+            raise DataError(
+                f"evaluation.by=data knows only policies that choose one action at a time, and {config.agent} chooses "
+                f"{config.settings.chunk}: evaluate it in an environment, or choose another agent"
+            )
         if not env and not (by_data and (config.source == "files" or not config.schedule.online)):
             env = task.env if task else str(raw.provenance.get("env", ""))
             if not env:

@@ -49,6 +49,11 @@ def clip_action(action: Array) -> Array:
     return namespace(action).clip(action, -1.0, 1.0)
 
 
+def join_chunk(action: Array, chunk: int) -> Array:
+    """The actions of a chunk, (..., chunk, action), side by side; one action stays as it is."""
+    return action if chunk == 1 else action.reshape(*action.shape[:-2], -1)
+
+
 # One network ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class Gaussian:
@@ -169,11 +174,14 @@ class Categorical:
 class OneStep:
     """A network that makes an action from an observation and as many normal numbers as the action has (FQL).
 
-    It has no likelihood. `score` is `arb.sample_score` with `draws` noises, the same for all observations.
+    With a `chunk` above 1 it makes so many actions at once (QC-FQL): `act` and `mode` return them with the shape
+    (..., chunk, action), and `score` takes them so. It has no likelihood. `score` is `arb.sample_score` with `draws`
+    noises, the same for all observations.
     """
 
     net: MLP
     draws: int = constant(default=8)
+    chunk: int = constant(default=1)
 
     def sample(self, obs: Array, noise: Array) -> Array:
         """The action of this noise, differentiable and not clipped."""
@@ -181,18 +189,22 @@ class OneStep:
 
     def act(self, obs: Array, rng: Rng) -> Array:
         noise = rng.standard_normal((*obs.shape[:-1], self.net.biases[-1].shape[0]), dtype=obs.dtype)
-        return clip_action(self.sample(obs, noise))
+        return self._split(clip_action(self.sample(obs, noise)))
 
     def mode(self, obs: Array, rng: Rng | None = None) -> Array:
         """A sample, as FQL is evaluated; without `rng` the action of zero noise."""
         if rng is not None:
             return self.act(obs, rng)
         zeros = np.zeros((*obs.shape[:-1], self.net.biases[-1].shape[0]), np.float32)
-        return clip_action(self.sample(obs, zeros))
+        return self._split(clip_action(self.sample(obs, zeros)))
+
+    def _split(self, actions: Array) -> Array:
+        return actions if self.chunk == 1 else actions.reshape(*actions.shape[:-1], self.chunk, -1)
 
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
         """How close the nearest samples are: a policy without a likelihood has one reading."""
         is_standard(likelihood)
+        action = join_chunk(action, self.chunk)
         noises = np.random.default_rng(0).standard_normal((self.draws, action.shape[-1]), dtype=np.float32)
         samples = [clip_action(self.sample(obs, np.broadcast_to(noise, action.shape))) for noise in noises]
         xp = namespace(samples[0])

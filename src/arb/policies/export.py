@@ -75,8 +75,14 @@ class Policy:
     def discrete(self) -> bool:
         return isinstance(self.actor, Categorical)
 
+    @property
+    def chunk(self) -> int:
+        """Actions of one call. Above 1 they have an axis of their own; carry all of them out before the next call."""
+        return getattr(self.actor, "chunk", 1)
+
     def __repr__(self) -> str:
         actions = "a discrete action" if self.discrete else f"{len(self.arrays['half'])} numbers"
+        actions += f", {self.chunk} times" if self.chunk > 1 else ""
         return f"<Policy {type(self.actor).__name__}: {self.obs_size} numbers -> {actions}>"
 
     def _action(self, choose: Callable[..., Any], obs: Any, rng: np.random.Generator | None) -> Arrays:
@@ -105,7 +111,8 @@ class Policy:
         elif "start" in self.arrays:
             action = action + self.arrays["start"]
         if not isinstance(self.outside, str):
-            action = np.where(rows if self.discrete else rows[..., None], self.outside, action).astype(action.dtype)
+            rows = rows.reshape(rows.shape + (1,) * (action.ndim - rows.ndim))
+            action = np.where(rows, self.outside, action).astype(action.dtype)
         return np.asarray(action)
 
     def _vector(self, obs: Any) -> Arrays:
@@ -251,15 +258,21 @@ def load_policy(place: str | Path, which: Which = "last", outside: Outside | Arr
         raise DataError(f"{path} {_DAMAGED}")
     if isinstance(outside, str):
         check_choice("outside", outside, get_args(Outside))
-    elif np.shape(outside) != action.shape[1:] or np.asarray(outside).dtype.kind not in "iuf":
-        raise DataError(f"outside is {outside!r:.60}, but an action of {path} is numbers of shape {action.shape[1:]}")
+    elif np.shape(outside) != (shape := _shape(policy, action)) or np.asarray(outside).dtype.kind not in "iuf":
+        raise DataError(f"outside is {outside!r:.60}, but an action of {path} is numbers of shape {shape}")
     return replace(policy, outside=outside)
+
+
+def _shape(policy: Policy, actions: Arrays) -> tuple[int, ...]:
+    """The shape of one of the actions of a call with a batch."""
+    return actions.shape[2 if policy.chunk > 1 else 1 :]
 
 
 def _fits(policy: Policy, action: Arrays) -> bool:
     """Whether all arrays have the shapes of observations and of actions, and finite values."""
-    shapes = dict.fromkeys(("mean", "std", "low", "high"), (policy.obs_size,)) | {"start": ()}
-    shapes |= dict.fromkeys(("middle", "half"), action.shape[1:])
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("mean", "std", "low", "high"), (policy.obs_size,))
+    shapes["start"] = ()
+    shapes |= dict.fromkeys(("middle", "half"), _shape(policy, action))
     sizes = policy.parts is None or _size(policy.parts) == policy.obs_size
     sound = all(array.shape == shapes[name] and np.isfinite(array).all() for name, array in policy.arrays.items())
     return sizes and sound and bool(np.isfinite(action).all())
