@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -169,6 +170,41 @@ def test_a_worker_that_is_killed_is_replaced_and_its_run_continues(done, place, 
     assert len(workers) == 2
     assert "its worker process was killed by SIGKILL (out of memory?)" in lines[0]
     assert bytes_of(place / "killed" / cells[0].folder) == bytes_of(out / cells[0].folder)
+
+
+WAITING = """
+import json, os, pathlib, queue, sys, time
+from arb.lab.sweep import Worker
+
+
+def wait(request, say, asked_to_stop):
+    print("printed")
+    core, threads = os.sched_getaffinity(0), os.environ["OPENBLAS_NUM_THREADS"]
+    say({"pid": os.getpid(), "session": os.getsid(0), "core": list(core), "threads": threads, **request})
+    sys.path[0] or print("the current folder hides libraries")
+    while not asked_to_stop():
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    messages = queue.Queue()
+    Worker("waiting:wait", {"asked": [1, "a"]}, pathlib.Path("log"), messages, int(sys.argv[1]))
+    print(json.dumps(messages.get()[1]), flush=True)
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_worker_is_alone_on_its_core_and_ends_with_whoever_started_it(tmp_path):
+    (tmp_path / "waiting.py").write_text(WAITING)
+    command = [sys.executable, str(tmp_path / "waiting.py"), str(cores()[-1])]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    said = json.loads(done.stdout)
+    assert said == {"pid": said["pid"], "session": said["pid"], "core": cores()[-1:], "threads": "1", "asked": [1, "a"]}
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{said['pid']}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert (tmp_path / "log").read_text() == "printed\n"
 
 
 CRASHING = """
