@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from arb.errors import DataError
 
 Arrays = dict[str, NDArray[Any]]
-
 _HEADER = "header.json"
 _LARGEST_JSON = 1 << 26
 
@@ -142,11 +141,7 @@ def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def flattened(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Named groups as one dict, with keys `group/name`.
-
-    >>> flattened({"a": {"x": 1}, "b": {"x": 2, "y": 3}})
-    {'a/x': 1, 'b/x': 2, 'b/y': 3}
-    """
+    """Named groups as one dict, with keys `group/name`."""
     return {f"{part}/{key}": value for part, group in parts.items() for key, value in group.items()}
 
 

@@ -227,7 +227,7 @@ def test_what_fails_for_good_is_listed_and_the_rest_is_done(place, monkeypatch):
     (place / "crashing.py").write_text(CRASHING)
     monkeypatch.syspath_prepend(place)
     cells = cells_of(place, ("naive", "crashing:Crashing", "crashing:Raising"), (0,))
-    outcome = sweep(cells, place / "crashed", workers=2)
+    outcome = sweep(cells, place / "crashed", workers=2, retry=0)
     naive, crashing, raising = (cell.folder for cell in cells)
     assert outcome.done == [naive]
     assert outcome.failed[crashing] == "its worker process ended with status 3"

@@ -43,10 +43,8 @@ examples:
   arb reproduce iql --preset paper --dry-run      which runs it takes
   arb reproduce --run results/locomotion.jsonl:RUN    one archived run again: does it agree, on which processor?
 
-presets: `paper` is the paper's schedule with four seeds; `small` is 80,000 updates and 40,000 steps with two seeds;
-`smoke` is a hundred of both with one seed, and for the tables one task per group. `--data suite`, the default of
-`smoke`, takes the datasets of this project's suite that resemble D4RL's, which are made on first use: their scores are
-not comparable with published ones. With `--data d4rl` a task needs its file: `arb data fetch TASK` downloads it.
+`--data suite` takes the datasets of this project's suite that resemble D4RL's, which are made on first use: their
+scores are not comparable with published ones. With `--data d4rl` a task needs its file (`arb data fetch TASK`).
 """
 
 

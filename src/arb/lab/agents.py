@@ -91,7 +91,6 @@ DEFAULT_AGENT = "iql"
 
 
 def agent_row(name: str) -> AgentRow:
-    """The row of an agent, or one for a plug-in."""
     if is_plug_in(name):
         return AgentRow(plug_in_label(name), name)
     if name not in AGENTS:
@@ -130,20 +129,12 @@ def tuned(name: str, family: Family) -> Tuned:
 
 # ---- plug-ins --------------------------------------------------------------------------------------------------------
 def is_plug_in(name: str) -> bool:
-    """Whether a name asks for somebody's own code.
-
-    >>> is_plug_in("my_module:NewestFirst"), is_plug_in("arb")
-    (True, False)
-    """
+    """Whether a name asks for somebody's own code, as in `my_module:NewestFirst`."""
     return ":" in name
 
 
 def plug_in_label(name: str) -> str:
-    """A plug-in's name without its module, for people; nothing is imported.
-
-    >>> plug_in_label("my_module:NewestFirst")
-    'NewestFirst'
-    """
+    """A plug-in's name without its module, for people; nothing is imported."""
     return name.rpartition(":")[2]
 
 

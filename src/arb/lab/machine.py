@@ -34,14 +34,7 @@ ROOM = 3 * 2**28
 
 
 class Timer:
-    """Seconds by part of the work. Parts do not overlap: the time of an inner part is not counted in the outer one.
-
-    >>> timer = Timer()
-    >>> with timer.part("online"), timer.part("refresh"):
-    ...     pass
-    >>> sorted(timer.seconds)
-    ['online', 'refresh']
-    """
+    """Seconds by part of the work. Parts do not overlap: the time of an inner part is not counted in the outer one."""
 
     def __init__(self, seconds: Mapping[str, float] | None = None):
         self.seconds = dict(seconds or {})
@@ -116,11 +109,6 @@ def describe_machine() -> dict[str, Any]:
 
 
 def processor_text(machine: Mapping[str, Any]) -> str:
-    """A processor as machine.json describes it.
-
-    >>> processor_text({"cpu": "AMD EPYC", "family": "25", "model": "17", "stepping": "1"})
-    'AMD EPYC, family 25, model 17, stepping 1'
-    """
     parts = [f"{name} {machine[name]}" for name in ("family", "model", "stepping") if machine.get(name)]
     return ", ".join([str(machine.get("cpu") or "a processor that was not recorded"), *parts])
 

@@ -19,8 +19,7 @@ from arb.files import sha256_of, write_npz
 LADDERS = Path(__file__).parent / "policies"
 FRACTIONS = {"10": 0.10, "25": 0.25, "33": 1 / 3, "50": 0.50, "75": 0.75, "100": 1.0}
 """Rungs above `random`, and how far each is on the way from random actions to the best policy."""
-ACTION_GRID = 2.0**-20
-VALUE_GRID, WEIGHT_GRID = 2.0**-16, 2.0**-14
+ACTION_GRID, VALUE_GRID, WEIGHT_GRID = 2.0**-20, 2.0**-16, 2.0**-14
 LARGEST_VALUE, LARGEST_WEIGHT = 2.0**9, 2.0**4
 """What the networks of ladders compute with. A sum of up to 128 products of such values and weights is a multiple
 of 2^-30 below 2^20: float64 holds it exactly, in whatever order and with whatever instructions it is summed."""
@@ -58,10 +57,8 @@ class Policy:
         """Mean and log standard deviation before tanh."""
         value = np.asarray(obs, np.float64)
         for i, (weight, bias) in enumerate(self.layers):
-            value = on_grid(
-                np.clip(value if i == 0 else np.maximum(value, 0.0), -LARGEST_VALUE, LARGEST_VALUE), VALUE_GRID
-            )
-            value = value @ weight + bias
+            value = np.clip(value, 0.0 if i else -LARGEST_VALUE, LARGEST_VALUE)
+            value = on_grid(value, VALUE_GRID) @ weight + bias
         mean, log_std = np.split(value, 2, axis=-1)
         return mean, np.clip(log_std, -20.0, 2.0)
 
