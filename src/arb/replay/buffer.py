@@ -11,7 +11,8 @@ import difflib
 import hashlib
 import os
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -550,9 +551,27 @@ class ReplayBuffer:
                 return batch
             return batch._replace(extras={**batch.extras, "rows": rows, "weights": self.index.importance_weights(rows)})
 
-    def batches(self, n: int, shape: Shape, **options: Any) -> Iterator[Any]:
-        """n batches, one after the other; the arguments are those of `sample`."""
-        return (self.sample(shape, **options) for _ in range(whole_number("n", n, least=0)))
+    def batches(
+        self, n: int, shape: Shape, *, to: Any = None, device: Any = None, prefetch: bool = False, **options: Any
+    ) -> Iterator[Any]:
+        """n batches, one after the other.
+
+        Args:
+            n: how many.
+            shape: of each, as in `sample`.
+            to: `torch` or `jax`, to get arrays of that framework, as of `Batch.to`.
+            device: where they are to be.
+            prefetch: a thread prepares the next batch while you work with one. It does not see what was added, or
+                weighed anew, meanwhile.
+            options: the other arguments of `sample`.
+        """
+
+        def draw() -> Any:
+            batch = self.sample(shape, **options)
+            return batch if to is None else batch.to(to, device)
+
+        number = whole_number("n", n, least=0)
+        return ahead(draw, number) if prefetch else (draw() for _ in range(number))
 
     def update_priorities(self, rows: ArrayLike, errors: ArrayLike) -> None:
         """Tell `arb.Prioritized` the TD errors of these rows, which `sample(n, weights=True)` names."""
@@ -813,6 +832,16 @@ def _check_rows(columns: Leaves, n: int) -> None:
     if size > 1 << 16 or (size and np.count_nonzero(np.isfinite(np.concatenate(floats, axis=None))) < size):
         for name, column in columns.items():
             check_finite(name, column)
+
+
+def ahead(make: Callable[[], Any], n: int) -> Iterator[Any]:
+    """What n calls return; a thread makes each call while the result before it is in use."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(make) if n else None
+        for left in range(n - 1, -1, -1):
+            assert coming is not None
+            value, coming = coming.result(), thread.submit(make) if left else None
+            yield value
 
 
 # ---- automatic resets ------------------------------------------------------------------------------------------------

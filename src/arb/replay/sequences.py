@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from arb.errors import DataError
 from arb.replay.dataset import Array, Bools, Ints, Obs
 from arb.replay.scores import as_numpy
-from arb.replay.storage import Batch, Storage
+from arb.replay.storage import Batch, Storage, converted
 
 if TYPE_CHECKING:
     from arb.replay.index import ReplayIndex
@@ -42,6 +42,10 @@ class ChunkBatch(NamedTuple):
     extras: dict[str, Array] = {}  # noqa: RUF012
     """Further columns, of shape (B, h, ...)."""
 
+    def to(self, framework: Any, device: Any = None) -> "ChunkBatch":
+        """The batch as arrays of a framework, see `Batch.to`."""
+        return ChunkBatch(*converted(tuple(self), framework, device))
+
 
 class SequenceBatch(NamedTuple):
     """Stretches of episodes, as of `sample(n, length=k, burn_in=b)`: every column has the shape (B, b + k, ...).
@@ -61,6 +65,10 @@ class SequenceBatch(NamedTuple):
     start: Bools
     """Where to reset the state of the network: the first step of its episode that the buffer holds."""
     extras: dict[str, Array] = {}  # noqa: RUF012
+
+    def to(self, framework: Any, device: Any = None) -> "SequenceBatch":
+        """The batch as arrays of a framework, see `Batch.to`."""
+        return SequenceBatch(*converted(tuple(self), framework, device))
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,28 @@ class Batch(NamedTuple):
     extras: dict[str, Array] = {}  # noqa: RUF012 - never changed
     """Further columns by name: those of the dataset and of `add(..., name=value)`, nan (or 0) where none was given."""
 
+    def to(self, framework: Any, device: Any = None) -> "Batch":
+        """The batch as arrays of a framework, `batch.to(torch, "cuda")` or `batch.to(jax)`; see `converted`."""
+        return Batch(*converted(tuple(self), framework, device))
+
+
+def converted(value: Any, framework: Any, device: Any = None) -> Any:
+    """NumPy arrays, or dicts and tuples of them, as arrays of the module `torch` or `jax`.
+
+    Without a device they are not copied, where the framework can use the memory of NumPy.
+    """
+    name = getattr(framework, "__name__", None)
+    if name == "jax":
+        return framework.device_put(value, device)
+    if name != "torch":
+        raise DataError(f"batches can be converted to torch or jax, the modules; got {framework!r}")
+    if isinstance(value, dict):
+        return {key: converted(part, framework, device) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(converted(part, framework, device) for part in value)
+    tensor = framework.from_numpy(value)
+    return tensor if device is None else tensor.to(device)
+
 
 def n_step_return(path: Ints, reward: Array, gamma: float) -> tuple[Ints, NDArray[np.float64], Ints]:
     """Of each path as `ReplayIndex.path` makes them: its last row, its discounted reward, and its number of steps.
