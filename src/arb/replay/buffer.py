@@ -491,29 +491,16 @@ class ReplayBuffer:
 
         self.index.refresh(score_rows, by=by, rows_per_call=rows_per_call)
 
+    # fmt: off
     @overload
-    def sample(
-        self,
-        shape: Shape,
-        *,
-        n_step: int = 1,
-        hindsight: Hindsight | None = None,
-        weights: bool = False,
-        rng: Rng = None,
-    ) -> Batch: ...
+    def sample(self, shape: Shape, *, n_step: int = 1, hindsight: Hindsight | None = None, weights: bool = False,
+               rng: Rng = None) -> Batch: ...
     @overload
     def sample(self, shape: Shape, *, chunk: int, weights: bool = False, rng: Rng = None) -> ChunkBatch: ...
     @overload
-    def sample(
-        self,
-        shape: Shape,
-        *,
-        length: int,
-        burn_in: int = 0,
-        n_step: int = 1,
-        weights: bool = False,
-        rng: Rng = None,
-    ) -> SequenceBatch: ...
+    def sample(self, shape: Shape, *, length: int, burn_in: int = 0, n_step: int = 1, weights: bool = False,
+               rng: Rng = None) -> SequenceBatch: ...
+    # fmt: on
     def sample(
         self,
         shape: Shape,
