@@ -13,6 +13,7 @@ likelihood. Noise is the same between two seeds of one score. Time is that of th
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from pathlib import Path
@@ -63,6 +64,13 @@ def main() -> None:
         rng = np.random.default_rng(seed)
         return lambda obs: mean[rows(obs)] + std[rows(obs)] * rng.standard_normal(mean[rows(obs)].shape)
 
+    def shared(seed: int, n: int, signs: bool = False):
+        """The same n noises for all rows, as FQL's actor is scored; with `signs` every one also with the other sign."""
+        noises = np.random.default_rng(seed).standard_normal((n, mean.shape[1]))
+        noises = np.concatenate([noises[: n // 2], -noises[: n // 2]]) if signs else noises
+        calls = itertools.cycle(noises)
+        return lambda obs: mean[rows(obs)] + std[rows(obs)] * next(calls)
+
     def velocity(obs, x, t):
         m, s = mean[rows(obs)], std[rows(obs)]
         return m + (t * s**2 - (1 - t)) / ((1 - t) ** 2 + (t * s) ** 2) * (x - t * m)
@@ -88,6 +96,8 @@ def main() -> None:
         "distance": lambda _: arb.distance_score(lambda obs: mean[rows(obs)]),
         **{f"samples, n = {n}": lambda seed, n=n: arb.sample_score(sample(seed), n) for n in (1, 8, 64)},
         **{f"samples, n = 8, width {w}": lambda s, w=w: arb.sample_score(sample(s), 8, width=w) for w in (0.05, 0.5)},
+        **{f"shared samples, n = {n}": lambda s, n=n: arb.sample_score(shared(s, n), n) for n in (8, 64)},
+        **{f"shared, both signs, n = {n}": lambda s, n=n: arb.sample_score(shared(s, n, True), n) for n in (8, 64)},
         **{f"flow, draws = {k}": lambda seed, k=k: arb.flow_score(velocity, k, seed=seed) for k in (2, 8)},
     }
     lines = [{"score": "uniform", "total_variation": 0.5 * float(np.abs(uniform - truth).sum())}]

@@ -78,7 +78,8 @@ def test_the_losses_of_an_update_worked_from_its_formulas(more):
 def test_the_score_is_sample_score_of_the_one_step_actor():
     agent = FQL.create(jax.random.key(0), 4, 2, SMALL)
     batch = random_batches(32)
-    noises = iter(np.random.default_rng(0).standard_normal((8, 2), dtype=np.float32))
+    half = np.random.default_rng(0).standard_normal((4, 2), dtype=np.float32)
+    noises = iter(np.concatenate([half, -half]))
     drawn = sample_score(
         lambda obs: np.clip(agent.policy.net(obs, jnp.tile(next(noises), (32, 1))), -1.0, 1.0), n=8, scale=1.0
     )

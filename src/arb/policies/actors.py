@@ -176,7 +176,7 @@ class OneStep:
 
     With a `chunk` above 1 it makes so many actions at once (QC-FQL): `act` and `mode` return them with the shape
     (..., chunk, action), and `score` takes them so. It has no likelihood. `score` is `arb.sample_score` with `draws`
-    noises, the same for all observations.
+    noises, the same for all observations and each with both signs, which cancels most of what they add to it.
     """
 
     net: MLP
@@ -205,8 +205,9 @@ class OneStep:
         """How close the nearest samples are: a policy without a likelihood has one reading."""
         is_standard(likelihood)
         action = join_chunk(action, self.chunk)
-        noises = np.random.default_rng(0).standard_normal((self.draws, action.shape[-1]), dtype=np.float32)
-        samples = [clip_action(self.sample(obs, np.broadcast_to(noise, action.shape))) for noise in noises]
+        half = np.random.default_rng(0).standard_normal((self.draws // 2, action.shape[-1]), dtype=np.float32)
+        noises = (sign * np.broadcast_to(noise, action.shape) for noise in half for sign in (1, -1))
+        samples = [clip_action(self.sample(obs, noise)) for noise in noises]
         xp = namespace(samples[0])
         near = xp.stack([-0.5 / WIDTH**2 * ((action - near) ** 2).mean(axis=-1) for near in samples])
         most = near.max(axis=0)
