@@ -440,3 +440,33 @@ def test_strategies_without_priorities_say_so():
     for wrong in ({"alpha": -1.0}, {"beta": 1.5}, {"epsilon": 0.0}):
         with pytest.raises(DataError, match="Prioritized needs alpha from 0 on, beta from 0 to 1 and epsilon above 0"):
             Prioritized(**wrong)
+
+
+# ---- defaults and thresholds -----------------------------------------------------------------------------------------
+def test_recent_halves_after_a_quarter_of_the_rows():
+    index = ReplayIndex(40, Recent(), seed=0)
+    index.extend([40])
+    p = index.sampler.probabilities()
+    assert p[29] == pytest.approx(p[39] / 2)
+
+
+def test_half_of_the_scores_at_a_bound_is_not_yet_too_many():
+    index = ReplayIndex(4, ARB(1.0, clip=(-1.0, 1.0)), seed=0)
+    index.extend([1, 1, 1, 1])
+    index.refresh(lambda rows: np.array([-5.0, 5.0, 0.0, 0.5])[rows])  # warnings are errors
+    with pytest.warns(UserWarning, match="more than half of the scores lie outside the clip bounds"):
+        index.refresh(lambda rows: np.array([-5.0, 5.0, -1.0, 0.5])[rows])
+
+
+def test_a_restored_index_waits_as_long_for_a_refresh(monkeypatch):
+    monkeypatch.setattr("arb.replay.index.PATIENCE", 3)
+    index, other = (ReplayIndex(20, ARB(), seed=0) for _ in range(2))
+    index.append([0])
+    index.refresh(lambda rows: np.zeros(20)[rows])
+    other.restore(*index.state())
+    for _ in range(2):
+        other.append([0])
+    other.sample_indices(1)  # warnings are errors
+    other.append([0])
+    with pytest.warns(UserWarning, match="3 steps were added without a refresh"):
+        other.sample_indices(1)
