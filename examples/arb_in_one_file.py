@@ -18,7 +18,6 @@ import argparse
 import math
 from copy import deepcopy
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -32,7 +31,7 @@ class Args:
     """The defaults suit Pendulum; the paper's values for D4RL locomotion are in brackets where they differ."""
 
     env: str = "Pendulum-v1"
-    dataset: str = ""  # an .hdf5 or .npz file with D4RL's keys; without one, random steps are recorded
+    dataset: str = ""  # an .hdf5 file with D4RL's keys; without one, random steps are recorded
     random_steps: int = 20_000  # how many
     quick: bool = False  # only show that everything runs
     seed: int = 0
@@ -78,7 +77,6 @@ def log_weights(log_onp, trajectory, temperature):
 
 
 def softmax(log_weight):
-    """Probabilities from logarithms of weights."""
     weight = np.exp(log_weight - log_weight.max())
     return weight / weight.sum()
 
@@ -106,10 +104,8 @@ def sampling_probabilities(log_likelihood, trajectory, args):
         first, median, third = np.quantile(log_likelihood, (0.25, 0.5, 0.75))
         low, high = median + low * (third - first), median + high * (third - first)
     log_onp = log_onpolicyness(log_likelihood, low, high)
-    if args.temperature == "auto":
-        temperature = automatic_temperature(log_onp, trajectory, args.effective)
-    else:
-        temperature = float(args.temperature)
+    automatic = args.temperature == "auto"
+    temperature = automatic_temperature(log_onp, trajectory, args.effective) if automatic else float(args.temperature)
     return softmax(log_weights(log_onp, trajectory, temperature)), temperature
 
 
@@ -131,11 +127,11 @@ class ReplayBuffer:
         self.size = self.trajectories = 0
         self.cumulative = None  # of the sampling probabilities
 
-    def add(self, obs, action, reward, next_obs, terminated, truncated, *, online):
-        """Store a step. The step that ends an episode is the last one of its trajectory."""
+    def add(self, obs, action, reward, next_obs, terminated, truncated):
+        """Store an online step. The step that ends an episode is the last one of its trajectory."""
         i = self.size
         self.obs[i], self.action[i], self.reward[i], self.next_obs[i] = obs, action, reward, next_obs
-        self.mask[i], self.trajectory[i], self.online[i] = not terminated, self.trajectories, online
+        self.mask[i], self.trajectory[i], self.online[i] = not terminated, self.trajectories, True
         self.size += 1
         self.trajectories += bool(terminated or truncated)
 
@@ -174,9 +170,7 @@ class ReplayBuffer:
 
 # ---- Data ------------------------------------------------------------------------------------------------------------
 def read_dataset(path):
-    """Columns of an .npz or .hdf5 file in D4RL's layout."""
-    if Path(path).suffix == ".npz":
-        return dict(np.load(path))
+    """Columns of a file in D4RL's layout."""
     import h5py
 
     with h5py.File(path) as file:
@@ -198,25 +192,8 @@ def record_dataset(env, steps, seed):
 
 # ---- IQL (Kostrikov et al. 2022) -------------------------------------------------------------------------------------
 def mlp(inputs, outputs, hidden):
-    """Two hidden layers."""
-    return nn.Sequential(
-        nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, outputs)
-    )
-
-
-def value_loss(advantage, expectile):
-    """Expectile regression: V(s) becomes an upper expectile of Q(s, a) over the actions in the data."""
-    return (torch.where(advantage < 0, 1 - expectile, expectile) * advantage**2).mean()
-
-
-def critic_loss(q1, q2, target):
-    """Mean squared error of both critics against r + γ V(s')."""
-    return 0.5 * (((q1 - target) ** 2).mean() + ((q2 - target) ** 2).mean())
-
-
-def actor_loss(log_prob, advantage, beta, max_weight):
-    """Behaviour cloning, weighted by exp(β·advantage)."""
-    return -(torch.exp(beta * advantage).clamp(max=max_weight) * log_prob).mean()
+    first, second, last = nn.Linear(inputs, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, outputs)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
 
 
 class IQL:
@@ -231,9 +208,8 @@ class IQL:
         self.value = mlp(obs_dim, 1, args.hidden_dim)
         self.critics = nn.ModuleList(mlp(obs_dim + action_dim, 1, args.hidden_dim) for _ in range(2))
         self.targets = deepcopy(self.critics).requires_grad_(False)
-        self.actor_adam = torch.optim.Adam([*self.actor.parameters(), self.log_std], args.lr)
-        self.value_adam = torch.optim.Adam(self.value.parameters(), args.lr)
-        self.critic_adam = torch.optim.Adam(self.critics.parameters(), args.lr)
+        learned = nn.ModuleList([self.actor, self.value, self.critics]).parameters()
+        self.adam = torch.optim.Adam([*learned, self.log_std], args.lr)
 
     def policy(self, obs):
         """A Gaussian with a bounded mean and one standard deviation per action dimension for all states."""
@@ -256,45 +232,40 @@ class IQL:
         return (-0.5 * z**2 - 0.5 * math.log(2 * math.pi)).mean(-1).numpy()
 
     def update(self, obs, action, reward, next_obs, mask):
-        """One gradient step of V, Q and the policy; the advantage and V(s') are those of V before its step."""
+        """One gradient step of V, Q and the policy. Their losses share no parameter, so one sum and one Adam do."""
         args, both = self.args, torch.cat([obs, action], -1)
         with torch.no_grad():
             min_q = torch.min(self.targets[0](both), self.targets[1](both)).squeeze(-1)
             target = reward + args.discount * mask * self.value(next_obs).squeeze(-1)
+        # V(s) becomes an upper expectile of Q(s, a) over the actions in the data.
         advantage = min_q - self.value(obs).squeeze(-1)
-        q1, q2 = (critic(both).squeeze(-1) for critic in self.critics)
-        log_prob = self.policy(obs).log_prob(action).sum(-1)
+        value_loss = (torch.where(advantage < 0, 1 - args.expectile, args.expectile) * advantage**2).mean()
+        # Both critics: squared error against r + γ V(s').
+        critic_loss = sum(0.5 * ((critic(both).squeeze(-1) - target) ** 2).mean() for critic in self.critics)
+        # The policy: behaviour cloning, weighted by exp(β·advantage).
+        weight = torch.exp(args.beta * advantage.detach()).clamp(max=args.max_weight)
+        actor_loss = -(weight * self.policy(obs).log_prob(action).sum(-1)).mean()
 
-        apply_gradients(self.value_adam, value_loss(advantage, args.expectile))
-        apply_gradients(self.critic_adam, critic_loss(q1, q2, target))
-        apply_gradients(self.actor_adam, actor_loss(log_prob, advantage.detach(), args.beta, args.max_weight))
+        self.adam.zero_grad()
+        (value_loss + critic_loss + actor_loss).backward()
+        self.adam.step()
         with torch.no_grad():
             for p, slow in zip(self.critics.parameters(), self.targets.parameters(), strict=True):
                 slow.lerp_(p, args.tau)
 
 
-def apply_gradients(optimizer, loss):
-    """One step of an optimiser."""
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-
-
-# ---- Evaluation ------------------------------------------------------------------------------------------------------
-def evaluate(agent, env, episodes, seed):
+# ---- Algorithm 1 -----------------------------------------------------------------------------------------------------
+def evaluate(agent, env, args):
     """Mean return of the policy's mean actions; the same initial states every time."""
-    returns = []
-    for episode in range(episodes):
-        obs, _ = env.reset(seed=seed + episode)
-        total, done = 0.0, False
+    total = 0.0
+    for episode in range(args.eval_episodes):
+        (obs, _), done = env.reset(seed=args.seed + episode), False
         while not done:
             obs, reward, terminated, truncated, _ = env.step(agent.act(obs, explore=False))
             total, done = total + float(reward), terminated or truncated
-        returns.append(total)
-    return np.mean(returns)
+    return total / args.eval_episodes
 
 
-# ---- Algorithm 1 -----------------------------------------------------------------------------------------------------
 def make_env(name, mean=0.0, std=1.0):
     """An environment with actions in [-1, 1] and normalised observations."""
     env = gym.wrappers.RescaleAction(gym.make(name), np.float32(-1), np.float32(1))
@@ -311,10 +282,8 @@ def main(args):
     torch.set_num_threads(1)  # small networks: one thread is fastest
     rng = np.random.default_rng(args.seed)
 
-    if args.dataset:
-        data = read_dataset(args.dataset)
-    else:
-        data = record_dataset(make_env(args.env), args.random_steps, args.seed)
+    recorded = not args.dataset
+    data = record_dataset(make_env(args.env), args.random_steps, args.seed) if recorded else read_dataset(args.dataset)
     mean, std = data["observations"].mean(0), data["observations"].std(0) + 1e-3
     for name in {"observations", "next_observations"} & data.keys():
         data[name] = (data[name] - mean) / std
@@ -330,8 +299,7 @@ def main(args):
     for update in range(1, args.offline_updates + 1):
         agent.update(*buffer.sample(rng, args.batch_size))
         if update % args.eval_every == 0:
-            score = evaluate(agent, eval_env, args.eval_episodes, args.seed)
-            print(f"offline {update:8d}   return {score:9.1f}", flush=True)
+            print(f"offline {update:8d}   return {evaluate(agent, eval_env, args):9.1f}", flush=True)
 
     # Phase 2: online fine-tuning. Collect, refresh, update.
     obs, _ = env.reset(seed=args.seed)
@@ -339,7 +307,7 @@ def main(args):
         action = agent.act(obs, explore=True)
         next_obs, reward, terminated, truncated, _ = env.step(action)
         reward = reward * args.reward_scale + args.reward_shift
-        buffer.add(obs, action, reward, next_obs, terminated, truncated, online=True)
+        buffer.add(obs, action, reward, next_obs, terminated, truncated)
         obs = env.reset()[0] if terminated or truncated else next_obs
 
         if step % args.refresh_every == 0:
@@ -347,7 +315,7 @@ def main(args):
             for _ in range(args.refresh_every):
                 agent.update(*buffer.sample(rng, args.batch_size))
         if step % args.eval_every == 0:
-            score = evaluate(agent, eval_env, args.eval_episodes, args.seed)
+            score = evaluate(agent, eval_env, args)
             shares = f"online: {replay['online_rows']:.0%} of the rows, {replay['online_share']:.0%} of a batch"
             print(f"online  {step:8d}   return {score:9.1f}   λ {replay['temperature']:.3g}   {shares}", flush=True)
     return agent, buffer
