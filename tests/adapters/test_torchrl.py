@@ -371,7 +371,7 @@ def test_mistakes_are_said_in_one_line(past):
         make_buffer(None)[1].extend(data.select("observation", "action"))
     _, buffer = make_buffer(past)
     buffer.storage.set(range(600, 610), data[:10])
-    with pytest.raises(arb.DataError, match="the storage has 610 rows, but this sampler was told of 600"):
+    with pytest.raises(arb.DataError, match="the storage has 610 rows, but this sampler has seen 600"):
         buffer.sample()
 
 

@@ -15,19 +15,11 @@ import numpy as np
 
 from arb.errors import DataError
 from arb.files import flattened
+from arb.replay import scores
 from arb.replay.dataset import Array, Ints
 from arb.replay.index import ReplayIndex
 from arb.replay.samplers import Sampler, State
-from arb.replay.scores import (
-    CHUNK,
-    Likelihood,
-    Score,
-    as_numpy,
-    categorical_log_likelihood,
-    distance_score,
-    gaussian_log_likelihood,
-    tanh_gaussian_log_likelihood,
-)
+from arb.replay.scores import CHUNK, Likelihood, Score
 
 try:
     import d3rlpy
@@ -44,8 +36,6 @@ except ModuleNotFoundError as missing:
 
 GAUSSIAN = (d3rlpy.algos.IQL, d3rlpy.algos.AWAC, d3rlpy.algos.CRR)
 """Algorithms whose policy is a Gaussian around the squashed mean; all others squash the sample."""
-
-_GROUP = "arb"
 
 
 class Ring(d3rlpy.dataset.BufferProtocol):
@@ -183,7 +173,7 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         super().dump(f)
         header, parts = self.index.state()
         with h5py.File(f, "r+") as file:
-            group = file.create_group(_GROUP)
+            group = file.create_group("arb")
             group.attrs["header"] = json.dumps(header)
             for name, array in flattened(parts).items():
                 group.create_dataset(name, data=array)
@@ -193,10 +183,9 @@ class ReplayBuffer(d3rlpy.dataset.ReplayBuffer):
         """Read what `dump` wrote, here or in the host's own class; the latter has no weights, and all of it is past."""
         loaded: ReplayBuffer = super().load(f, buffer, *args, **kwargs)
         with h5py.File(f, "r") as file:
-            if _GROUP in file:
-                header = json.loads(file[_GROUP].attrs["header"])
-                parts = {part: {key: array[()] for key, array in group.items()} for part, group in file[_GROUP].items()}
-                buffer.restore(header, parts)
+            if "arb" in file:
+                parts = {part: {key: array[()] for key, array in group.items()} for part, group in file["arb"].items()}
+                buffer.restore(json.loads(file["arb"].attrs["header"]), parts)
         return loaded
 
 
@@ -223,21 +212,17 @@ def create_replay_buffer(
 
 
 class RefreshCallback:
-    """Refreshes a buffer whenever `every` transitions were added: `fit_online(env, buffer, callback=...)`."""
+    """Refreshes a buffer whenever `every` transitions were added: `fit_online(env, buffer, callback=...)`.
 
-    def __init__(
-        self,
-        buffer: ReplayBuffer,
-        *,
-        every: int = 1000,
-        likelihood: Likelihood = "standard",
-        score: Score | None = None,
-    ):
-        self.buffer, self.every, self.likelihood, self.score = buffer, every, likelihood, score
+    Further options are those of `refresh`: `likelihood`, `score`.
+    """
+
+    def __init__(self, buffer: ReplayBuffer, *, every: int = 1000, **options: Any):
+        self.buffer, self.every, self.options = buffer, every, options
 
     def __call__(self, algo: Any, epoch: int, total_step: int) -> None:  # noqa: ARG002 - the host's signature
         if self.buffer.index.is_due(self.every):
-            self.buffer.refresh(algo, likelihood=self.likelihood, score=self.score)
+            self.buffer.refresh(algo, **self.options)
 
 
 def policy_log_likelihood(algo: Any, obs: Any, action: Array, likelihood: Likelihood = "standard") -> Array:
@@ -258,12 +243,12 @@ def policy_log_likelihood(algo: Any, obs: Any, action: Array, likelihood: Likeli
     with torch.no_grad():
         out = policy(x)
     if isinstance(policy, CategoricalPolicy):
-        return categorical_log_likelihood(action.reshape(len(action)), as_numpy(out.logits), likelihood)
-    if algo.action_scaler:
-        action = algo.action_scaler.transform_numpy(action)
-    if isinstance(policy, DeterministicPolicy):
-        return np.asarray(distance_score(lambda _: out.squashed_mu)(None, action))
-    log_std = as_numpy(out.logstd)
-    if isinstance(algo, GAUSSIAN):
-        return gaussian_log_likelihood(action, as_numpy(out.squashed_mu), log_std, likelihood)
-    return tanh_gaussian_log_likelihood(action, as_numpy(out.mu), log_std, likelihood)
+        score, action = scores.categorical_score(lambda _: out.logits, likelihood), action.reshape(len(action))
+    elif isinstance(policy, DeterministicPolicy):
+        score = scores.distance_score(lambda _: out.squashed_mu)
+    elif isinstance(algo, GAUSSIAN):
+        score = scores.gaussian_score(lambda _: (out.squashed_mu, out.logstd), likelihood)
+    else:
+        score = scores.tanh_gaussian_score(lambda _: (out.mu, out.logstd), likelihood)
+    scaled = algo.action_scaler and not isinstance(policy, CategoricalPolicy)
+    return np.asarray(score(None, algo.action_scaler.transform_numpy(action) if scaled else action))

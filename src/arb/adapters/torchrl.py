@@ -28,15 +28,7 @@ from arb.replay.arb import ARB
 from arb.replay.dataset import Array, Boundaries, Dataset, as_dataset, leaves
 from arb.replay.index import PATIENCE, ReplayIndex
 from arb.replay.samplers import Sampler, State
-from arb.replay.scores import (
-    CHUNK,
-    Likelihood,
-    Score,
-    as_numpy,
-    distance_score,
-    gaussian_log_likelihood,
-    tanh_gaussian_log_likelihood,
-)
+from arb.replay.scores import CHUNK, Likelihood, Score, as_numpy, distance_score, gaussian_score, tanh_gaussian_score
 
 try:
     import torch
@@ -170,13 +162,9 @@ class StrategySampler(HostSampler):
         if len(storage) == 0:
             raise DataError("an empty storage cannot be sampled: extend the buffer first")
         index = self._synchronised(storage)
-        drawn = index.sample_indices(batch_size)
-
-        def columns(rows: Any) -> tuple[Array, Array]:
-            return as_numpy(storage.get(rows).get("observation")), as_numpy(storage.get(rows).get("action"))
-
-        index.train(drawn, columns)
-        return torch.from_numpy(drawn), {}
+        rows = index.sample_indices(batch_size)
+        index.train(rows, lambda rows: _observed(storage.get(rows)))
+        return torch.from_numpy(rows), {}
 
     def refresh(
         self,
@@ -195,9 +183,7 @@ class StrategySampler(HostSampler):
 
         def score_rows(chosen: Any) -> Any:
             batch = buffer[chosen]
-            if score is None:
-                return actor_log_likelihood(actor, batch, likelihood)
-            return score(as_numpy(batch.get("observation")), as_numpy(batch.get("action")))
+            return actor_log_likelihood(actor, batch, likelihood) if score is None else score(*_observed(batch))
 
         self._synchronised(buffer.storage).refresh(score_rows, rows_per_call=rows_per_call)
 
@@ -206,7 +192,7 @@ class StrategySampler(HostSampler):
         index = self._adopted(len(storage))
         if len(index) != len(storage):
             raise DataError(
-                f"the storage has {len(storage)} rows, but this sampler was told of {len(index)}: let only this buffer "
+                f"the storage has {len(storage)} rows, but this sampler has seen {len(index)}: let only this buffer "
                 "write to it; iterate over the collector and call buffer.extend yourself"
             )
         return index
@@ -245,29 +231,23 @@ class StrategySampler(HostSampler):
         self._index = None
 
 
+def _observed(batch: Any) -> tuple[Array, Array]:
+    return as_numpy(batch.get("observation")), as_numpy(batch.get("action"))
+
+
 class RefreshHook(TrainerHookBase):
     """Refreshes a sampler whenever `every` rows were added: `RefreshHook(sampler, actor, buffer).register(trainer)`.
 
     In a loop of your own, call it before the updates. It runs at `pre_epoch`, when the trainer has stored what it
-    collected.
+    collected. Further options are those of `refresh`: `likelihood`, `score`.
     """
 
-    def __init__(
-        self,
-        sampler: StrategySampler,
-        actor: Any,
-        buffer: Any,
-        *,
-        every: int = 1000,
-        likelihood: Likelihood = "standard",
-        score: Score | None = None,
-    ):
-        self.sampler, self.actor, self.buffer, self.every = sampler, actor, buffer, every
-        self.likelihood, self.score = likelihood, score
+    def __init__(self, sampler: StrategySampler, actor: Any, buffer: Any, *, every: int = 1000, **options: Any):
+        self.sampler, self.actor, self.buffer, self.every, self.options = sampler, actor, buffer, every, options
 
     def __call__(self, batch: Any = None) -> Any:
         if self.sampler._index is None or self.sampler.index.is_due(self.every):
-            self.sampler.refresh(self.actor, self.buffer, likelihood=self.likelihood, score=self.score)
+            self.sampler.refresh(self.actor, self.buffer, **self.options)
         return batch
 
     def register(self, trainer: Any, name: str = "refresh") -> None:
@@ -302,10 +282,12 @@ def actor_log_likelihood(actor: Any, batch: Any, likelihood: Likelihood = "stand
         if not isinstance(base, TanhNormal | torch.distributions.Normal):
             log_prob = dist.log_prob(action)
             return as_numpy(log_prob.reshape(len(log_prob), -1).sum(-1))
-        given = as_numpy(action), as_numpy(base.loc), as_numpy(base.scale.log()), likelihood
+        mean, log_std = base.loc, base.scale.log()
+    score = gaussian_score(lambda _: (mean, log_std), likelihood)
     if isinstance(base, TanhNormal):
-        return tanh_gaussian_log_likelihood(*given, low=as_numpy(base.low), high=as_numpy(base.high))
-    return gaussian_log_likelihood(*given)
+        low, high = as_numpy(base.low), as_numpy(base.high)
+        score = tanh_gaussian_score(lambda _: (mean, log_std), likelihood, low=low, high=high)
+    return np.asarray(score(None, as_numpy(action)))
 
 
 def as_collected(dataset: Dataset | Mapping[str, Any], *, boundaries: Boundaries = "resets") -> Any:
