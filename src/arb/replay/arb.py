@@ -211,7 +211,7 @@ class ARB(Sampler):
         if not clip[0] < clip[1]:
             raise DataError(f"the lower clip bound must lie below the upper one, got {clip}")
         given: Any = temperature
-        if given != "auto" and (isinstance(given, str) or not given >= SMALLEST):
+        if given != "auto" and not (isinstance(given, int | float | np.number) and given >= SMALLEST):
             raise DataError(f'temperature must be greater than 0, or "auto", not {given!r}')
         if not 0.0 < effective <= 1.0:
             raise DataError(f"effective must be a share of the rows, above 0 and at most 1, not {effective}")

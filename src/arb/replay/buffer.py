@@ -151,10 +151,12 @@ class ReplayBuffer:
     ):
         self.index = ReplayIndex(capacity, sampler, seed)
         self.sampler, self.rng = self.index.sampler, self.index.rng
-        if not 0.0 <= gamma <= 1.0:
-            raise DataError(f"gamma must lie between 0 and 1, got {gamma}")
+        if isinstance(gamma, str) or not 0.0 <= gamma <= 1.0:
+            raise DataError(f"gamma must lie between 0 and 1, got {gamma!r}")
+        if discontinuity is not None and not discontinuity >= 0.0:
+            raise DataError(f"discontinuity is a distance, or None, got {discontinuity}")
         self.gamma, self.boundaries, self.failure_reward = gamma, boundaries, failure_reward
-        self.bounds = None if action_bounds is None else tuple(single_precision(np.asarray(b)) for b in action_bounds)
+        self.bounds = None if action_bounds is None else _low_and_high(action_bounds)
         self.discontinuity, self.autoreset = discontinuity, autoreset_mode(autoreset)
         self._ended: dict[int, Leaves | None] = {}
         """Where each environment ended its last episode, until it takes a step; None if that step did not move."""
@@ -748,6 +750,17 @@ class ReplayBuffer:
     def _rows_since(self, order: int) -> Ints | slice:
         index = self.index
         return index.rows_between(min(max(order, index.oldest), index.num_added), index.num_added)
+
+
+def _low_and_high(bounds: Any) -> tuple[Array, Array]:
+    try:
+        low, high = (single_precision(np.asarray(bound)) for bound in bounds)
+        ordered = bool((low <= high).all())
+    except (TypeError, ValueError):
+        ordered = False
+    if not ordered:
+        raise DataError(f"action_bounds must be (low, high), one number each or one per dimension, got {bounds}")
+    return low, high
 
 
 # ---- steps of environments -------------------------------------------------------------------------------------------
