@@ -293,22 +293,52 @@ def test_a_frozen_sensor_is_called_so() -> None:
 def test_actions_and_rewards_of_other_rows_are_noticed(column: str, rows: int, row: str) -> None:
     raw = arm()
     raw[column] = np.roll(raw[column], rows, 0)
-    texts = [f.text for f in audit(raw).findings if f.check == "shifted"]
+    texts = [f.text for f in audit(raw).findings if f.check == "shifted columns"]
     assert any(f"the {column[:-1]} of the row {row}" in text for text in texts)
     assert all(column[:-1] in text for text in texts)
 
 
-def test_rewards_that_are_all_equal_are_remarked_on() -> None:
-    (finding,) = audit({**arm(), "rewards": np.zeros(2400)}).findings
-    assert finding[:2] == ("rewards", "remark")
+def test_rewards_that_teach_nothing_are_remarked_on_and_a_run_says_so() -> None:
+    unlabelled = {**arm(), "rewards": np.zeros(2400)}
+    (finding,) = audit(unlabelled).findings
+    assert finding[:2] == ("no rewards", "remark")
+    assert faults(load(unlabelled)) == [finding.text]
     assert finding.text.startswith("every reward is 0, so there is nothing to learn from")
+    steps = {**arm(), "rewards": -np.ones(2400)}
+    assert found(audit(steps), "remark") == {"no rewards"}
+    steps["terminals"], steps["timeouts"] = np.zeros(2400, bool), steps["timeouts"].copy()
+    steps["terminals"][59], steps["timeouts"][59] = True, False
+    assert audit(steps).findings == (), "a price per step, and a task that can be ended"
+
+
+def test_episodes_that_lack_rows_are_remarked_on() -> None:
+    raw = arm()
+    kept = np.delete(np.arange(2400), [130, 1000])
+    (finding,) = audit({name: column[kept] for name, column in raw.items()}).findings
+    assert finding[:2] == ("missing rows", "remark")
+    assert "cut off before the others' 60 steps: the episode from rows 120, 959:" in finding.text
+    ended = {name: column[:-5].copy() for name, column in raw.items()}
+    assert audit(ended).findings == (), "the recording stopped in its last episode"
+    ended["terminals"][129], ended["timeouts"][130] = True, False
+    assert "missing rows" not in found(audit(ended), "remark")
+
+
+def test_what_was_checked_is_said() -> None:
+    everything = audit(arm())
+    assert everything.checked[0] == "finite values"
+    assert {"missing ends", "duplicates", "shifted columns", "actions"} <= set(everything.checked)
+    assert "shifted" not in everything.unknown
+    few = audit({name: column[:60] for name, column in arm().items()})
+    assert "shifted columns" not in few.checked
+    assert few.unknown.endswith("shifted columns (too few rows, many entries, or discrete actions)")
+    assert all(finding.level in ("fault", "remark") for finding in few.findings)
 
 
 def test_what_could_not_be_checked_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from arb.cli import main
 
     assert main(["data", "audit", str(as_npz(tmp_path / "x.npz", arm()))]) == 0
-    assert (
-        "not checked: the size of observations, the bounds of actions, a time limit (--env" in capsys.readouterr().out
-    )
-    assert audit(torques(1.0), "Pendulum-v1").unknown == ""
+    text = capsys.readouterr().out
+    assert "\nchecked: finite values, discontinuities, " in text
+    assert "\nnot checked: the size of observations, the bounds of actions, a time limit (--env" in text
+    assert audit(arm(), "MountainCarContinuous-v0").unknown == ""

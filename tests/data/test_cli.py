@@ -118,7 +118,8 @@ def test_repair_splits_at_what_is_not_finite_and_lists_each_change(
 ) -> None:
     raw = sound()  # episodes of 12, 9, 12, 7, ... steps
     raw["observations"][5, 1] = raw["next_observations"][4, 1] = np.nan
-    raw["rewards"][30] = np.inf
+    raw["actions"][30, 0] = np.inf
+    raw["rewards"][31] = np.inf  # which is given anew
     raw["next_observations"][39] = np.nan  # where an episode ended
     (tmp_path / "mine.py").write_text("def reward(obs, action, after):\n    return after[:, 0]\n")
     monkeypatch.chdir(tmp_path)
@@ -138,12 +139,24 @@ def test_repair_splits_at_what_is_not_finite_and_lists_each_change(
     assert read_attributes(out)["repairs"]
 
 
+def test_rewards_that_are_missing_are_given_by_repair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gives.py").write_text("def reward(obs, action, after):\n    return obs[:, 0]\n")
+    monkeypatch.chdir(tmp_path)
+    robot = {ROBOT[name]: column for name, column in without(sound(), "rewards").items()}
+    log = as_npz(tmp_path / "log.npz", robot)
+    columns = ",".join(f"{ours}={theirs}" for ours, theirs in ROBOT.items() if ours != "rewards")
+    for place, more in ((f"{log}?{columns}", []), (str(log), ["--columns", columns])):
+        assert main(["data", "repair", place, "fixed.npz", "--reward", "gives:reward", *more]) == 0
+        np.testing.assert_array_equal(load(tmp_path / "fixed.npz").rewards, sound()["observations"][:, 0])
+
+
 def test_repair_without_next_observations_drops_only_what_is_not_finite(tmp_path: Path) -> None:
     raw = without(sound(), "next_observations")
     raw["observations"][5] = np.nan
+    raw["rewards"][70] = -np.inf
     out = tmp_path / "fixed.hdf5"
     assert main(["data", "repair", str(as_npz(tmp_path / "log.npz", raw)), str(out)]) == 0
-    assert list(load(out).lengths) == [5, 6, 9, 12, 7, 12, 8, 12]
+    assert list(load(out).lengths) == [5, 6, 9, 12, 7, 12, 8, 10, 1]
 
 
 @pytest.mark.parametrize("wrong", [{"rewards": 3.0}, {"actions": np.zeros((5, 2))}, {"rewards": np.full(72, np.nan)}])

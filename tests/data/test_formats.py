@@ -341,11 +341,26 @@ def test_tables_of_other_dialects_with_text_and_empty_cells(tmp_path: Path, mark
     names = "observations=state,actions=u+v,rewards=r,terminals=end,timeouts=limit"
     expected = load(without(raw, "next_observations"))
     assert load(tmp_path / "log.csv", names).fingerprint == expected.fingerprint
-    with pytest.raises(DataError, match="time holds text, not numbers"):
+    with pytest.raises(DataError, match=r"time holds text \('2026-01-01 10:00:0'\), not numbers"):
         load(tmp_path / "log.csv", names.replace("=r,", "=time,"))
     (tmp_path / "log.csv").write_text("\n".join(lines).replace("True", "", 1), encoding="utf-8")
     with pytest.raises(DataError, match=r"'timeouts'\] has a value that is not finite in row 11"):
         load(tmp_path / "log.csv", names)
+
+
+def test_a_column_whose_text_comes_late_is_passed_over_too(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("state,act,r,terminals,note\n1,2,3,0,\n2,2.5,3,1,bumped\n")
+    names = "observations=state,actions=act,rewards=r"
+    assert load(tmp_path / "log.csv", names).actions.tolist() == [2.0, 2.5]
+    with pytest.raises(DataError, match=r"note holds text \('bumped'\), not numbers"):
+        load(tmp_path / "log.csv", names.replace("=r", "=note"))
+
+
+def test_the_hint_for_done_says_that_it_may_mark_time_limits(tmp_path: Path) -> None:
+    raw = without(sound(), "timeouts", "next_observations")
+    raw["done"] = raw.pop("terminals")
+    with pytest.raises(DataError, match=r"'terminals'; try --columns terminals=done; if done also marks time limits: "):
+        load(as_npz(tmp_path / "x.npz", raw))
 
 
 def test_the_hint_for_lerobot_does_not_take_the_end_of_an_episode_for_the_end_of_the_task(tmp_path: Path) -> None:

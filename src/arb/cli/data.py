@@ -73,8 +73,8 @@ def _audit(arguments: argparse.Namespace) -> int:
     print(f"{result.source}{counted}")
     for finding in result.findings:
         print(f"  {finding.level:<8}{finding.check:<18}{finding.text}")
-    if result.unknown:
-        print(f"not checked: {result.unknown}")
+    for label, text in (("checked", ", ".join(result.checked)), ("not checked", result.unknown)):
+        print(f"{label}: {text}" if text else "", end="\n" * bool(text))
     print(f"verdict: {result.verdict}")
     return 0 if result.ok else 1
 
@@ -95,13 +95,16 @@ def _convert(arguments: argparse.Namespace) -> None:
 
 def _repair(arguments: argparse.Namespace) -> None:
     from arb.data.episodes import repair_dataset
-    from arb.data.formats import read_columns
+    from arb.data.formats import read_columns, split_columns
     from arb.lab.agents import plug_in
     from arb.suite.datasets import locate
 
-    place = locate(arguments.file)
-    reward = plug_in(arguments.reward) if arguments.reward else None
-    data = repair_dataset(*read_columns(place, arguments.columns), place, arguments.time_limit, reward)
+    place, carried = split_columns(locate(arguments.file))
+    columns, reward = arguments.columns or carried, None
+    if arguments.reward:
+        reward = plug_in(arguments.reward)
+        columns += "" if "rewards=" in columns else ",rewards=0"  # the file need not have any
+    data = repair_dataset(*read_columns(place, columns), place, arguments.time_limit, reward)
     notes = "; ".join(data.provenance["repaired"])
     _write(arguments.out, data, {"repairs": notes or "none", "converted_from": place})
 
@@ -140,7 +143,7 @@ def _write(out: Path, data: Dataset, more: dict[str, str], checked: Audit | None
     for note in data.provenance.get("repaired", ()):
         print(f"repaired: {note}")
     for finding in (checked or audit(data)).findings:
-        if finding.level == FAULT or finding.check == "missing ends":
+        if finding.level == FAULT or finding.check in ("missing ends", "no rewards"):
             print(f"warning: {finding.text}")
     print(f"{out}: {count(len(data), 'row')}, {count(data.num_episodes, 'episode')}")
 

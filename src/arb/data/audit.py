@@ -20,7 +20,7 @@ from arb.data.tasks import Reference, env_reference, normalised, task_of
 from arb.errors import DataError
 from arb.replay.dataset import LONG, Dataset, leaves
 
-FAULT, REMARK = "fault", "remark"
+FAULT, REMARK, UNKNOWN = "fault", "remark", "unknown"
 OUTLIER_SPANS = 10.0  # a reward is an outlier this many spans (of the middle 99.8 %) outside of the span
 ROUNDING = 1e-6
 FROZEN = 20  # rows for which a sensor stands still
@@ -33,7 +33,7 @@ USUAL: Bounds = (np.array(-1.0, np.float32), np.array(1.0, np.float32))
 
 
 class Finding(NamedTuple):
-    """One thing that was found: a fault makes a dataset unsound, a remark is worth knowing."""
+    """One thing that was found: a fault makes a dataset unsound, a remark is worth knowing, unknown was not checked."""
 
     check: str
     level: str
@@ -48,6 +48,8 @@ class Audit:
     rows: int
     episodes: int
     findings: tuple[Finding, ...]
+    checked: tuple[str, ...] = ()
+    """What was looked for."""
     unknown: str = ""
     """What could not be checked, and what to give for it."""
 
@@ -92,18 +94,23 @@ def audit(source: Source | Mapping[str, Any] | Dataset, env: str = "", columns: 
     task = task_of(name)
     world = known_environment({"env": task.env, **attributes} if task else attributes, env)
     found = [Finding("repaired", REMARK, note) for note in data.provenance.get("repaired", ())]
-    found += [finding for check in CHECKS for finding in check(data, raw)]
+    found += [finding for check in CHECKS.values() for finding in check(data, raw)]
     found += [*_actions(data, world.bounds), *_environment(data, world)]
     lacks = {"the size of observations": world.size, "the bounds of actions": world.bounds, "a time limit": world.limit}
     missing = ", ".join(what for what, known in lacks.items() if known is None)
-    return Audit(name, len(data), data.num_episodes, (*broken, *found), missing and f"{missing} (--env ID says them)")
+    unknown = [missing and f"{missing} (--env ID says them)", *(f.text for f in found if f.level == UNKNOWN)]
+    told = tuple(finding for finding in (*broken, *found) if finding.level != UNKNOWN)
+    checked = tuple(name for name in (*CHECKS, "actions") if (name, UNKNOWN) not in {f[:2] for f in found})
+    return Audit(
+        name, len(data), data.num_episodes, told, ("finite values", *checked), "; ".join(filter(None, unknown))
+    )
 
 
 def faults(data: Dataset, limit: int | None = None) -> list[str]:
-    """The faults of a dataset that was read already, in a line each; `limit` is the environment's time limit."""
-    found = [finding for check in CHECKS for finding in check(data, {"timeouts": data.timeouts})]
+    """What speaks against training on a dataset, in a line each; `limit` is the environment's time limit."""
+    found = [finding for check in CHECKS.values() for finding in check(data, {"timeouts": data.timeouts})]
     found += _environment(data, Environment(limit=limit))
-    return [finding.text for finding in found if finding.level == FAULT]
+    return [finding.text for finding in found if finding.level == FAULT or finding.check == "no rewards"]
 
 
 # ---- what is known about the environment -----------------------------------------------------------------------------
@@ -191,7 +198,7 @@ def _discontinuities(data: Dataset, raw: Mapping[str, Any]) -> Iterator[Finding]
 
 
 def _missing_ends(data: Dataset, raw: Mapping[str, Any]) -> Iterator[Finding]:
-    """Rows inside an episode that look like a fresh start, and episodes longer than the time limit."""
+    """Rows inside an episode that look like a fresh start, and episodes longer or shorter than the time limit."""
     if data.final_observations is None and not isinstance(data.observations, Mapping):
         rows = unknown_starts(data.observations, data.starts)
         if rows is not None and (rows := _jumps(data, rows)).size:
@@ -199,12 +206,16 @@ def _missing_ends(data: Dataset, raw: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding("missing ends", FAULT, text)
     if data.num_episodes == 1 and len(data) > LONG and raw.get("episode_ids") is None:
         yield Finding("missing ends", FAULT, f"all {len(data):,} rows are taken for one episode: {REMEDY}")
-    cut_off = Counter(data.lengths[~data.terminals[data.ends]].tolist())
-    limit, times = cut_off.most_common(1)[0] if cut_off else (0, 0)
-    if times >= 2 and 2 * times > cut_off.total() and data.lengths.max() > limit:
-        long = some_rows(data.starts[data.lengths > limit])
-        text = f"longer than the time limit of {limit}: the episode from {long}: {REMEDY}"
+    cut_off = ~data.terminals[data.ends]
+    limit, times = next(iter(Counter(data.lengths[cut_off].tolist()).most_common(1)), (0, 0))
+    long, short = data.starts[data.lengths > limit], data.starts[:-1][(cut_off & (data.lengths < limit))[:-1]]
+    usual = times >= 2 and 2 * times > cut_off.sum()
+    if usual and len(long):
+        text = f"longer than the time limit of {limit}: the episode from {some_rows(long)}: {REMEDY}"
         yield Finding("missing ends", FAULT, text)
+    if usual and len(short):
+        text = f"cut off before the others' {limit} steps: the episode from {some_rows(short)}"
+        yield Finding("missing rows", REMARK, f"{text}: was it stopped early, or are rows missing?")
     if all(raw.get(name) is None for name in ("timeouts", "next_observations", "episode_ids")):
         text = "neither timeouts nor next_observations: episodes that were cut off cannot be told apart; "
         yield Finding("missing ends", REMARK, text + "record timeouts, or a number per episode (episode_ids)")
@@ -250,6 +261,7 @@ def _shifted(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
     rows = inside[:: max(1, len(inside) // MOST_FITTED)]
     entries = sum(part.shape[1] for part in parts)
     if len(rows) < 100 + 10 * entries or entries > MOST_ENTRIES or data.actions.dtype.kind != "f":
+        yield Finding("shifted columns", UNKNOWN, "shifted columns (too few rows, many entries, or discrete actions)")
         return
     near = {shift: rows + shift for shift in (-1, 0, 1)}
     obs, after = (_standardised(np.concatenate([part[near[k]] for part in parts], 1)) for k in (0, 1))
@@ -263,11 +275,11 @@ def _shifted(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
         if gains[k] > max(0.02, 1.5 * gains[0]):
             shares = f"{gains[k]:.2f} of its variance, {gains[0]:.2f}"
             text = f"the action of the row {row} explains a step better than the row's own ({shares})"
-            yield Finding("shifted", REMARK, f"{text}: are actions shifted by a row, or take effect late?")
+            yield Finding("shifted columns", REMARK, f"{text}: are actions shifted by a row, or take effect late?")
         if errors[k] < min(0.5, 0.5 * errors[0] - 1e-4):
             shares = f"unexplained {errors[k]:.3f}, {errors[0]:.3f}"
             text = f"the reward of the row {row} fits a row's observations and action better than its own ({shares})"
-            yield Finding("shifted", REMARK, f"{text}: are they shifted?")
+            yield Finding("shifted columns", REMARK, f"{text}: are they shifted?")
 
 
 def _standardised(x: NDArray[Any]) -> NDArray[np.float64]:
@@ -309,9 +321,9 @@ def _duplicates(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _rewards(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
     low, high = np.quantile(data.rewards, [0.001, 0.999])
-    if data.rewards.min() == data.rewards.max():
+    if data.rewards.min() == data.rewards.max() and (low == 0.0 or not data.terminals.any()):
         text = f"every reward is {low:g}, so there is nothing to learn from: `arb data repair --reward` gives them anew"
-        yield Finding("rewards", REMARK, text)
+        yield Finding("no rewards", REMARK, text)
     reach = OUTLIER_SPANS * (high - low)
     rows = np.flatnonzero((data.rewards < low - reach) | (data.rewards > high + reach))
     if reach > 0 and len(rows):
@@ -321,7 +333,10 @@ def _rewards(data: Dataset, _: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 Check = Callable[[Dataset, Mapping[str, Any]], Iterator[Finding]]
-CHECKS: tuple[Check, ...] = (_discontinuities, _missing_ends, _terminals, _duplicates, _rewards, _frozen, _shifted)
+CHECKS: Mapping[str, Check] = {
+    "discontinuities": _discontinuities, "missing ends": _missing_ends, "terminals": _terminals,
+    "duplicates": _duplicates, "rewards": _rewards, "frozen sensors": _frozen, "shifted columns": _shifted,
+}  # fmt: skip
 """What needs no environment, from a dataset and its columns as they were in the file."""
 
 

@@ -91,7 +91,9 @@ def repair_dataset(
     values = np.asarray(reward(fixed.observations, fixed.actions, fixed.next_observations), np.float32)
     if values.shape != (len(fixed),) or not np.isfinite(values).all():
         raise DataError(f"the reward function gave shape {values.shape}; {len(fixed)} finite numbers are needed")
-    notes.append(f"rewards given anew: their sum was {fixed.rewards.sum():.6g} and is {values.sum():.6g}")
+    notes.append(
+        f"rewards given anew: their mean is {values.mean():.6g}, from {values.min():.6g} to {values.max():.6g}"
+    )
     return replace(fixed, rewards=values)
 
 

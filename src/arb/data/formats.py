@@ -57,8 +57,8 @@ IN_EPISODES = ("obs", "next_obs", "dones", "terminations", "truncations")
 PICKLES = (".pkl", ".pickle")
 PICKLED = (
     "holds pickled objects, which are never loaded here. Convert a file of yours that you trust: "
-    "old = np.load(FILE, allow_pickle=True); "
-    "np.savez('new.npz', **{k: np.concatenate([np.asarray(e) for e in v]) for k, v in old.items()})"
+    "old = np.load(FILE, allow_pickle=True); steps = [len(e) for e in old[old.files[0]]]; np.savez('new.npz', "
+    "episode_ids=np.repeat(np.arange(len(steps)), steps), **{k: np.concatenate([*v]) for k, v in old.items()})"
 )
 MOST_ENTRIES, MOST_COLUMNS, LONGEST_LINE = 200_000, 10_000, 1 << 20
 MOST_NAMES = 20  # of a file, in an error message
@@ -345,6 +345,8 @@ def _check_missing(listing: Listing, names: Iterable[str]) -> None:
     suggestion = suggested({_head(name.split("/")[0]) for name in listing.arrays} | listing.arrays.keys(), missing)
     advice = [f"try --columns {suggestion}"] if suggestion else []
     advice += [f"{name}: {text}" for name, text in MISSING.items() if name in missing and f"{name}=" not in suggestion]
+    if done := re.search("terminals=(dones?)", suggestion):
+        advice.append(f"if {done[1]} also marks time limits: terminals=0,timeouts={done[1]}")
     raise DataError("; ".join([problem, *advice, _contents(listing)]))
 
 
@@ -453,7 +455,11 @@ def _open_csv(path: Path) -> AbstractContextManager[Listing]:
         if repeated := [name for number, name in enumerate(names) if name in names[:number]]:
             raise DataError(f"{path}: the first line names {repeated[0]!r} twice")
         check_size(str(path), 8 * size, size)  # a number takes at least a digit and a comma
-        read = [number for number, cell in enumerate(first) if not _is_text(cell)]
+        texts: dict[int, str] = {}  # a cell of each column that holds text
+        converters = {number: _cell_reader(texts, number) for number in range(len(names))}
+        for number, cell in enumerate(first):
+            converters[number](cell)
+        read = [number for number in range(len(first)) if number not in texts]
         options: dict[str, Any] = {
             "delimiter": mark, "skiprows": 1, "ndmin": 2, "comments": None, "encoding": "utf-8-sig", "quotechar": '"',
             "usecols": read if len(read) < len(names) else None,
@@ -462,28 +468,30 @@ def _open_csv(path: Path) -> AbstractContextManager[Listing]:
             warnings.simplefilter("ignore")  # a table without rows, which is refused later
             try:
                 table = np.loadtxt(path, **options)
-            except ValueError:  # it may have True and False, empty cells, or commas in numbers
-                table = np.loadtxt(path, **options, converters=_number)
-    arrays: dict[str, Any] = dict.fromkeys(names, "holds text, not numbers")
-    for name, column in zip([names[number] for number in read], table.T, strict=True):
+            except ValueError:  # it may have True and False, empty cells, commas in numbers, or text further down
+                table = np.loadtxt(path, **options, converters={number: converters[number] for number in read})
+    arrays: dict[str, Any] = {
+        names[number]: f"holds text ({cell[:40]!r}), not numbers" for number, cell in texts.items()
+    }
+    for number, column in zip(read, table.T, strict=True):
         with np.errstate(invalid="ignore"):
             whole = column.astype(np.int64)  # as discrete actions and the numbers of episodes are
-        arrays[name] = whole if (whole == column).all() else single_precision(column)
+        arrays.setdefault(names[number], whole if (whole == column).all() else single_precision(column))
     return nullcontext(Listing(str(path), size, arrays))
 
 
-def _number(cell: str) -> float:
-    """A cell of a table: a number, perhaps with a decimal comma, True or False; nothing is NaN."""
-    cell = cell.strip().lower()
-    return float({"": "nan", "true": "1", "false": "0"}.get(cell, cell.replace(",", ".")))
+def _cell_reader(texts: dict[int, str], number: int) -> Callable[[str], float]:
+    """Reads cells of a column: a number, perhaps with a decimal comma, True or False; nothing, and text, is NaN."""
 
+    def read(cell: str) -> float:
+        cell = cell.strip()
+        try:
+            return float({"": "nan", "true": "1", "false": "0"}.get(cell.lower(), cell.replace(",", ".")))
+        except ValueError:
+            texts.setdefault(number, cell)
+            return math.nan
 
-def _is_text(cell: str) -> bool:
-    try:
-        _number(cell)
-    except ValueError:
-        return True
-    return False
+    return read
 
 
 def _open_parquet(place: Path) -> AbstractContextManager[Listing]:
