@@ -75,7 +75,7 @@ def main() -> None:
     for agent in agents:
         with tempfile.TemporaryDirectory() as place:
             environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": f"{place}/compiled"}
-            environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
+            environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
             seen = []
             for turn in range(turns + 1):
                 command = [sys.executable, __file__, "--task", task, "--watch", agent, f"{place}/{turn}/run"]

@@ -147,7 +147,8 @@ print(jax.config.jax_compilation_cache_dir, jax.config.jax_compilation_cache_max
 
 
 def kept(cache: Path) -> str:
-    env = os.environ | {"ARB_CACHE": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    env = os.environ | {"ARB_CACHE": str(cache)}
+    env.pop("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", None)
     done = subprocess.run([sys.executable, "-c", KEEP], env=env, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

@@ -123,7 +123,7 @@ def keep_compiled() -> None:
     if os.access(folder, os.W_OK):  # if not, every command compiles for itself
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
         os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(COMPILED))
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
 def _said(name: str, line: str, status: int) -> int:
