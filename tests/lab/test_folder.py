@@ -9,7 +9,8 @@ import pytest
 
 from arb import DataError
 from arb.files import GrowingTable, locked, read_json
-from arb.lab.folder import RunFolder, convergence_note, read_name, time_constants
+from arb.lab.folder import RunFolder, Shared, convergence_note, read_name, time_constants
+from arb.replay.dataset import Dataset
 
 CONFIG = {"config": {"agent": "iql", "replay.strategy": "arb", "seed": 0}, "env": "arb/hopper-v2"}
 
@@ -187,3 +188,52 @@ def test_the_result_knows_the_data_and_the_convergence(tmp_path):
     rows = "phase,step,episode,return,score\npretrain,1,0,2,2\nonline,1,0,3,3\n"
     result = folder_of(tmp_path, described, eval=rows).result()
     assert (result.data_mean, result.data_best, result.time_constants) == (25.0, 75.0, 5.0)
+
+
+# ---- datasets that the workers of a sweep share ----------------------------------------------------------------------
+def dataset(**more):
+    rng = np.random.default_rng(0)
+    return Dataset(
+        {"hand": rng.normal(size=(6, 2)), "eye": rng.integers(0, 255, (6, 3, 3), np.uint8)}, rng.normal(size=(6, 1)),
+        rng.normal(size=6), np.arange(6) == 5, np.array([4, 2]), provenance={"env": "arb/hopper-v2"}, **more,
+    )  # fmt: skip
+
+
+def refuse():
+    raise AssertionError("made twice")
+
+
+def test_a_shared_dataset_is_made_once_and_mapped_by_all(tmp_path):
+    final = {"hand": np.zeros((2, 2)), "eye": np.zeros((2, 3, 3), np.uint8)}
+    made = dataset(extras={"../../x": np.arange(6.0)}, final_observations=final)
+    first, second = Shared(tmp_path / "datasets"), Shared(tmp_path / "datasets")
+    for found in (first.get("a", lambda: made), second.get("a", refuse), second.get("a", refuse)):
+        assert found.fingerprint == made.fingerprint
+        assert found.provenance == made.provenance
+        for column in (found.observations["eye"], found.actions, found.final_observations["hand"], found.rewards):
+            while not isinstance(column, np.memmap):  # a view of a file has one for its base
+                column = column.base
+            assert column.mode == "r"
+    assert second.get("a", refuse) is second.get("a", refuse)
+    assert first.get("b", dataset).fingerprint == dataset().fingerprint != made.fingerprint
+
+
+@pytest.mark.parametrize("extras", [{}, {"empty": np.zeros((6, 0))}], ids=["no room", "cannot be mapped"])
+def test_without_room_for_shared_datasets_every_worker_makes_its_own(tmp_path, monkeypatch, extras):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    if not extras:
+        monkeypatch.setattr("arb.lab.folder.write_folder", full)
+    for _ in range(2):
+        found = Shared(tmp_path / "datasets").get("a", lambda: dataset(extras=extras))
+        assert found.fingerprint == dataset(extras=extras).fingerprint
+
+
+def test_a_mistake_in_shared_data_is_told_as_it_is(tmp_path):
+    def wrong():
+        raise DataError("no rows")
+
+    for _ in range(2):
+        with pytest.raises(DataError, match="no rows"):
+            Shared(tmp_path / "datasets").get("a", wrong)

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from arb import DataError
+from arb.lab import setup
 from arb.lab import sweep as module
 from arb.lab.config import flat
-from arb.lab.folder import SHARED, RunFolder
+from arb.lab.folder import DATASETS, SHARED, RunFolder
 from arb.lab.machine import cores
-from arb.lab.sweep import View, grid, plan, pretraining_of, sweep, take, work, write_plan
+from arb.lab.sweep import View, grid, own_datasets, plan, pretraining_of, sweep, take, work, write_plan
 from arb.progress import Screen
 from tests.lab import tiny
 
@@ -134,6 +135,29 @@ def test_a_sweep_runs_every_cell_from_shared_pretrainings(done):
     assert len(json.loads((out / "plan.json").read_text())["cells"]) == 4
     again = sweep(cells, out)
     assert (again.done, len(again.skipped), again.failed) == ([], 4, {})
+
+
+def test_a_dataset_is_read_and_normalised_once_for_all_workers(place, tmp_path, monkeypatch):
+    cells, counted = cells_of(place, strategies=("naive",)), []
+    for name in ("load_data", "as_seen"):
+        of = getattr(setup, name)
+        monkeypatch.setattr(setup, name, lambda *a, of=of, name=name: (counted.append(name), of(*a))[1])
+    for cell in cells:  # as two workers
+        work({"out": str(tmp_path), "cells": [(cell.folder, flat(cell.config))], "retry": 0}, print, lambda: False)
+    assert counted == ["load_data", "as_seen"]
+    assert len(list((tmp_path / SHARED / DATASETS).glob("*/columns.json"))) == 2
+
+
+def test_shared_datasets_belong_to_the_first_of_two_sweeps(tmp_path):
+    left = tmp_path / "datasets" / "of-a-killed-sweep"
+    left.mkdir(parents=True)
+    with own_datasets(tmp_path / "datasets"):
+        assert not left.exists()
+        left.mkdir(parents=True)
+        with own_datasets(tmp_path / "datasets"):
+            assert left.exists()
+        assert left.exists()
+    assert not (tmp_path / "datasets").exists()
 
 
 def test_a_run_alone_on_one_core_ends_in_the_same_bytes(done, place):

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from arb.data.formats import read_dataset, without_suffix
 from arb.data.tasks import normalised, read_reference
 from arb.errors import DataError
-from arb.files import GrowingTable, check_folder, fsync, read_json, sha256_of, write_text
+from arb.files import GrowingTable, check_folder, fsync, locked, read_json, sha256_of, write_text
 from arb.lab.agents import plug_in_label
 from arb.lab.config import Config, flat
 from arb.lab.strategies import strategy_row
@@ -34,6 +35,8 @@ PLAN = "plan.json"
 """What a sweep does, in the folder above those of its runs."""
 SHARED = ".pretrained"
 """The folder of pre-trainings, beside those of the runs that share them."""
+DATASETS = "datasets"
+"""The folder in it of the datasets of a sweep, while that goes on."""
 AGENT, BUFFER, STATE, _SUMS = "agent.safetensors", "buffer.npz", "state.json", "sums.json"
 """The files of a checkpoint; a pre-training has the agent and the sums, and a run's tables beside them."""
 CONVERGED = 3.0
@@ -415,6 +418,27 @@ def is_intact(folder: Path) -> bool:
         return AGENT in sums and all(sha256_of(folder / name) == value for name, value in sums.items())
     except (OSError, ValueError, TypeError, AttributeError):
         return False
+
+
+class Shared:
+    """Datasets in the files of a folder, mapped by all workers of a sweep: the first that needs one makes it."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._opened: dict[str, Dataset] = {}
+
+    def get(self, name: str, make: Callable[[], Dataset]) -> Dataset:
+        """The dataset of a name; where it cannot be written, every worker makes its own."""
+        if name in self._opened:
+            return self._opened[name]
+        place = self._folder / name
+        with locked(place.with_suffix(".lock")):
+            made = None if place.exists() else make()
+            with suppress(OSError, ValueError, TypeError):
+                if made is not None:
+                    write_folder(place, made.write_files, self._folder)
+                self._opened[name] = Dataset.mapped(place)
+        return self._opened.get(name) or made or make()
 
 
 # ---- text from files -------------------------------------------------------------------------------------------------

@@ -256,7 +256,8 @@ def run_slice(request: dict[str, Any], state: bytes, digest: str, content: list[
 
     with tempfile.TemporaryDirectory(dir=place) as scratch:
         unpack(state, Path(scratch))
-        own = {"out": scratch, "cells": [("run", config)], "modules": str(inputs / "modules"), "data": data}
+        own = {"out": scratch, "cells": [("run", config)], "data": data}
+        own |= {name: str(inputs / name) for name in ("modules", "datasets")}
         sweep.work({**request, **own}, say, lambda: False)
         return said, packed({part: Path(scratch) / part for part in ("run", SHARED)})
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 from zlib import crc32
 
@@ -23,9 +24,11 @@ from arb.data.tasks import Family, Reference, env_reference, family_of, normalis
 from arb.envs import flat_vector, flattened, make
 from arb.envs.rollout import ActionMap
 from arb.errors import DataError, EnvironmentFailure, Interrupted
+from arb.files import digest
 from arb.lab.agents import AGENTS, agent_label, agent_row
 from arb.lab.config import Config, Preprocessing, flat
 from arb.lab.estimate import split
+from arb.lab.folder import Shared
 from arb.lab.strategies import strategy_row
 from arb.policies.export import shapes_of
 from arb.replay.buffer import ReplayBuffer
@@ -205,11 +208,13 @@ class Setup:
         data: Dataset | None = None,
         audited: bool = False,
         fitted: Mapping[str, Any] | None = None,
+        shared: Shared | None = None,
     ) -> Self:
         """Load the data, unless the caller has it, find its environment, and fit the preprocessing.
 
         To look for faults in the data (`audited`) takes a moment. `fitted` is what `describe` said of the run that this
-        one continues, whose preprocessing it keeps.
+        one continues, whose preprocessing it keeps. Other runs with the same data as their agents see it may be
+        `shared`.
         """
         made = make(config.env) if config.env else None  # a mistake in its name should not wait for the data
         raw, task = load_data(config.task) if data is None else data, task_of(config.task)
@@ -239,7 +244,9 @@ class Setup:
         normalization = (
             Normalization.from_dict(before) if before else fit(config.preprocessing, observations, raw.episode_returns)
         )
-        seen, rewards, held_out = as_seen(raw, normalization, actions, env or config.task), raw.rewards, None
+        see = partial(as_seen, raw, normalization, actions, env or config.task)
+        key = digest([raw.fingerprint, normalization.to_dict(), actions.bounds(), env], {})
+        seen, rewards, held_out = shared.get(key, see) if shared else see(), raw.rewards, None
         robot = Preprocessed(flattened(made), normalization) if made and config.source == "hardware" else None
         if made and robot is None:
             made.close()

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,8 +22,9 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
+from functools import cache, partial
 from pathlib import Path
 from queue import Empty, Queue
 from typing import IO, Any, NamedTuple, cast
@@ -33,7 +35,7 @@ from arb.errors import DataError, Interrupted
 from arb.files import check_folder, digest, locked, read_json, write_text
 from arb.lab.agents import DEFAULT_AGENT, settings_class
 from arb.lab.config import OPTIONS, Config, configure, flat, from_flat, pretraining_keys
-from arb.lab.folder import PLAN, SHARED, RunFolder
+from arb.lab.folder import DATASETS, PLAN, SHARED, RunFolder, Shared
 from arb.lab.machine import cores, stoppable
 from arb.lab.strategies import DEFAULT, STRATEGIES, strategy_row
 from arb.progress import PHASES, Screen, count, described
@@ -203,14 +205,15 @@ def plan(cells: Iterable[Cell], out: str | Path) -> Plan:
 def _check_possible(cells: Sequence[Cell]) -> None:
     """Refuse data and environments that cannot be used, each looked at once; D4RL's files may be on other machines."""
     from arb.envs import make
-    from arb.lab.setup import Setup
+    from arb.lab.setup import Setup, load_data
 
+    load = cache(load_data)
     for agent, task, env in dict.fromkeys((c.config.agent, c.config.task, c.config.env) for c in cells):
         known = task_of(task)
-        if known is None and not locate(task).startswith("minari:"):
-            Setup.of(next(c.config for c in cells if (c.config.agent, c.config.task) == (agent, task)))
-        elif name := env or (known.env if known else ""):
+        if name := env or (known.env if known else ""):
             make(name).close()
+        if known is None and not locate(task).startswith("minari:"):
+            Setup.of(next(c.config for c in cells if (c.config.agent, c.config.task) == (agent, task)), load(task))
 
 
 def write_plan(plan: Plan) -> None:
@@ -276,7 +279,7 @@ def work(request: Request, say: Say, asked_to_stop: Stop) -> None:
     sys.path[:0] = {request["modules"]} - {*sys.path} if "modules" in request else ()
     out, until = Path(request["out"]), time.monotonic() + request.get("seconds", float("inf"))
     cells = [Cell(folder, from_flat(config)) for folder, config in request["cells"]]
-    datasets: dict[str, Any] = {}
+    shared = Shared(Path(request.get("datasets") or out / SHARED / DATASETS))
 
     def stop() -> bool:
         return asked_to_stop() or time.monotonic() > until
@@ -287,15 +290,15 @@ def work(request: Request, say: Say, asked_to_stop: Stop) -> None:
             time.sleep(WAIT_SECONDS)
         else:
             try:
-                _run(claim, request, datasets, say, stop)
+                _run(claim, request, shared, say, stop)
             finally:
                 claim.release()
         if stop():
             return
 
 
-def _run(claim: Claim, request: Request, datasets: dict[str, Any], say: Say, stop: Stop) -> None:
-    """Run a cell, again if it fails for a reason that may go away; `datasets` keeps that of the last task."""
+def _run(claim: Claim, request: Request, shared: Shared, say: Say, stop: Stop) -> None:
+    """Run a cell, again if it fails for a reason that may go away."""
     from arb.lab.setup import Setup, load_data
     from arb.lab.training import run_locked
 
@@ -311,10 +314,9 @@ def _run(claim: Claim, request: Request, datasets: dict[str, Any], say: Say, sto
     for attempt in itertools.count():
         say({"event": "begins", "cell": cell})
         try:
-            if config.task not in datasets:
-                datasets.clear()
-                datasets[config.task] = load_data(config.task, request.get("data"))
-            setup, cache = Setup.of(config, datasets[config.task]), Path(request["out"]) / SHARED
+            load = partial(load_data, config.task, request.get("data"))
+            setup = Setup.of(config, shared.get(digest(config.task, {}), load), shared=shared)
+            cache = Path(request["out"]) / SHARED
             result = run_locked(config, claim.folder, cache, tell, SAVE_SECONDS, setup, stop=stop)
             say({"event": "done", "cell": cell, "score": result.last})
         except Interrupted as stopped:
@@ -487,7 +489,7 @@ def sweep(
             RunFolder(todo.out / cell.folder).failure_mark.unlink(missing_ok=True)
         rows = [(cell.folder, flat(cell.config)) for cell in todo.left]
         request = {"out": str(todo.out), "cells": rows, "retry": retry}
-        with stoppable() as asked_to_stop:
+        with stoppable() as asked_to_stop, own_datasets(todo.out / SHARED / DATASETS):
             if ray is None:
                 _local(request, workers or len(cores()), view, asked_to_stop)
             else:
@@ -499,6 +501,17 @@ def sweep(
     skipped = [cell.folder for cell in todo.cells if cell.folder not in folders]
     failed = {name: folder.failure for name, folder in folders.items() if not folder.done}
     return Outcome([name for name in folders if name not in failed], skipped, failed)
+
+
+@contextmanager
+def own_datasets(folder: Path) -> Iterator[None]:
+    """Remove the shared datasets before, which a killed sweep left, and after; of two sweeps the first does."""
+    with ExitStack() as own:
+        with suppress(DataError):
+            own.enter_context(locked(folder.with_suffix(".lock"), "another sweep's"))
+            shutil.rmtree(folder, ignore_errors=True)
+            own.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield
 
 
 def _local(request: Request, number: int, view: View, asked_to_stop: Stop) -> None:

@@ -14,18 +14,20 @@ next observations that were given are never replaced by those of other rows.
 """
 
 import difflib
+import json
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError, check_choice, check_finite
-from arb.files import digest, read_state, write_state
+from arb.files import digest, read_json, read_state, write_state, write_text
 
 Array = NDArray[Any]
 Bools = NDArray[np.bool_]
@@ -282,6 +284,20 @@ class Dataset:
         if header.get("format") != _FORMAT:
             raise DataError(f"{path} is not a saved dataset")
         return _from_flat(parts["dataset"], header["provenance"])
+
+    def write_files(self, folder: Path) -> None:
+        """Write every column to a file of its own, for `mapped`."""
+        columns = self._flat()
+        for place, column in enumerate(columns.values()):
+            np.save(folder / f"{place}.npy", column)
+        write_text(folder / "columns.json", json.dumps([list(columns), dict(self.provenance)]))
+
+    @classmethod
+    def mapped(cls, folder: Path) -> "Dataset":
+        """What `write_files` wrote, read only where it is looked at: processes that map the same files share memory."""
+        names, provenance = read_json(folder / "columns.json")
+        columns = {name: np.load(folder / f"{place}.npy", mmap_mode="r") for place, name in enumerate(names)}
+        return _from_flat(columns, provenance)
 
     def _columns(self) -> dict[str, Array]:
         """Every column with one row per step, by a name of its own."""
