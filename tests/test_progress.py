@@ -19,7 +19,7 @@ def test_plain_lines_come_now_and_then_and_with_every_score(monkeypatch):
     shown = Screen(lines.append)
     for step in range(1, 6):
         clock[0] += 6.0
-        shown.update("a", "online", step * 100, 1000, {"score": 5.0} if step == 2 else {"online_share": 0.5})
+        shown.update("a", "online", step * 100, 1000, {"score": 5.0} if step == 2 else {"replay.online_share": 0.5})
     shown.update("a", "online", 1000, 1000)
     assert lines == ["online  100 of 1,000  50% online", "online  200 of 1,000  score 5.0", "online  1,000 of 1,000"]
     clock[0] += module.EVERY_SECONDS
@@ -43,7 +43,7 @@ import time
 from arb.progress import live_view, screen
 with live_view() as tell:
     for step in range(1, 4):
-        tell("pretrain", step * 1000, 3000, {"score": 46.1, "online_share": 0.3, "effective_share": 0.1})
+        tell("pretrain", step * 1000, 3000, {"score": 46.1, "replay.online_share": 0.3, "replay.effective_share": 0.1})
         time.sleep(0.3)
 with screen(rows_as_lines=False) as shown:
     shown.summary = lambda: "1 of 2 runs done"
@@ -79,7 +79,7 @@ def test_on_a_terminal_a_bar_changes_in_place(columns):
 
 def test_words():
     assert described({}) == ""
-    assert described({"score": 46.13, "effective_share": 0.5}) == "score 46.1, ESS 50%"
+    assert described({"score": 46.13, "replay.effective_share": 0.5}) == "score 46.1, ESS 50%"
     assert [duration(seconds) for seconds in (0, 89, 90, 5399, 5400)] == ["0 s", "89 s", "2 min", "90 min", "1.5 h"]
     assert [count(number, "run") for number in (0, 1, 1200)] == ["0 runs", "1 run", "1,200 runs"]
     assert (counts([3, 1, 2], "seed"), counts([2, 2], "seed")) == ("1 to 3 seeds", "2 seeds")

@@ -12,7 +12,7 @@ Tell = Callable[[str, int, int, dict[str, float]], None]
 PHASES = {"pretrain": "offline", "online": "online"}
 EVERY_SECONDS = 20.0
 """Between two plain lines about one piece of work, unless there is a new score."""
-_WORDS = {"score": "score {:.1f}", "online_share": "{:.0%} online", "effective_share": "ESS {:.0%}"}
+_WORDS = {"score": "score {:.1f}", "replay.online_share": "{:.0%} online", "replay.effective_share": "ESS {:.0%}"}
 
 
 def described(metrics: Mapping[str, float]) -> str:

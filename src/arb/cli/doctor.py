@@ -37,6 +37,7 @@ EXTRAS = {
     "minari": ("minari", "datasets from Minari"),
     "ray": ("ray", "sweeps over several machines"),
     "wandb": ("wandb", "live curves in Weights & Biases"),
+    "trackio": ("trackio", "live curves in trackio"),
     "tensorboard": ("tensorboardX", "live curves in TensorBoard"),
 }
 LEAST_PYTHON, LEAST_DISK = (3, 11), 2 * 10**9

@@ -79,6 +79,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add("--hardware", action="store_true", help=hardware)
     add("--tensorboard", action="store_true", help="also write TensorBoard events into the folder")
     add("--wandb", metavar="PROJECT", help="also log to Weights & Biases")
+    add("--trackio", metavar="PROJECT", help="also log to trackio, a page of curves on this machine")
     listed = "list all settings of this agent and strategy"
     add("--settings", dest="list_settings", action="store_true", help=listed)
     add("settings", nargs="*", metavar="NAME=VALUE", help="any setting, e.g. schedule.online=50000")
@@ -93,7 +94,7 @@ def run(options: argparse.Namespace) -> None:
 def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None:
     import numpy as np
 
-    from arb.lab.config import configure
+    from arb.lab.config import configure, flat
     from arb.lab.folder import default_folder
     from arb.lab.metrics import with_loggers
     from arb.lab.setup import Setup
@@ -120,7 +121,8 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
         _announce(config, setup, folder)
         if asked_to_stop():
             raise Interrupted("stopped before the first update; run the same command to start")
-        with live_view() as tell, with_loggers(tell, folder, options.tensorboard, options.wandb) as tell_all:
+        loggers = {name: getattr(options, name) for name in ("tensorboard", "wandb", "trackio")}
+        with live_view() as tell, with_loggers(tell, folder, flat(config), **loggers) as tell_all:
 
             def tell_and_draw(phase: str, step: int, total: int, metrics: dict[str, float]) -> None:
                 tell_all(phase, step, total, metrics)

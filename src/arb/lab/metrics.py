@@ -3,11 +3,13 @@
 docs/reference/metrics.md is made from these tables by `python tools/pages.py`, and the report's page shows `REPLAY`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from arb.data.formats import first_line
 from arb.errors import DataError
 from arb.lab.folder import RunFolder
 from arb.progress import Tell
@@ -123,14 +125,17 @@ RESULTS = (
 
 # ---- loggers ---------------------------------------------------------------------------------------------------------
 @contextmanager
-def with_loggers(tell: Tell, folder: Path, tensorboard: bool, wandb_project: str | None) -> Iterator[Tell]:
-    """A `tell` that also informs the loggers asked for."""
+def with_loggers(
+    tell: Tell, folder: Path, config: Mapping[str, Any], tensorboard: bool = False, **projects: str | None
+) -> Iterator[Tell]:
+    """A `tell` that also informs the loggers asked for; `projects` are those of `wandb` and `trackio`."""
     with ExitStack() as opened:
         tells = [tell]
         if tensorboard:
             tells.append(opened.enter_context(_tensorboard(folder)))
-        if wandb_project:
-            tells.append(opened.enter_context(_wandb(folder, wandb_project)))
+        for name, project in projects.items():
+            if project:
+                tells.append(opened.enter_context(_tracker(name, folder, project, config)))
 
         def tell_all(phase: str, step: int, total: int, metrics: dict[str, float]) -> None:
             for each in tells:
@@ -139,13 +144,16 @@ def with_loggers(tell: Tell, folder: Path, tensorboard: bool, wandb_project: str
         yield tell_all
 
 
+def _library(option: str, module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise DataError(f"--{option} needs {module}: install arb with its extra {option!r}") from None
+
+
 @contextmanager
 def _tensorboard(folder: Path) -> Iterator[Tell]:
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        raise DataError("--tensorboard needs tensorboardX: pip install 'arb-rl[tensorboard]'") from None
-    with SummaryWriter(str(RunFolder(folder).tensorboard)) as writer:
+    with _library("tensorboard", "tensorboardX").SummaryWriter(str(RunFolder(folder).tensorboard)) as writer:
 
         def tell(phase: str, step: int, _total: int, metrics: dict[str, float]) -> None:
             for name, value in metrics.items():
@@ -155,16 +163,19 @@ def _tensorboard(folder: Path) -> Iterator[Tell]:
 
 
 @contextmanager
-def _wandb(folder: Path, project: str) -> Iterator[Tell]:
+def _tracker(name: str, folder: Path, project: str, config: Mapping[str, Any]) -> Iterator[Tell]:
+    """Weights & Biases, or trackio, which has the same functions."""
+    library, own, advice = _library(name, name), {}, ""
+    if name == "wandb":
+        (folder.parent / ".wandb").mkdir(parents=True, exist_ok=True)  # where there is one, its files go there
+        own = {"dir": str(folder.parent), "id": folder.name}
+        advice = "; or set WANDB_MODE=offline"
     try:
-        import wandb
-    except ImportError:
-        raise DataError("--wandb needs wandb: pip install 'arb-rl[wandb]'") from None
-    logged: Any = wandb.init(project=project, name=folder.name, dir=str(folder.parent), resume="allow", id=folder.name)
+        logged = library.init(project=project, name=folder.name, resume="allow", config=dict(config), **own)
+    except Exception as problem:  # whatever its login, its server or its disk raises
+        raise DataError(f"--{name}: {first_line(problem).rstrip('.')}{advice}") from None
 
     def tell(phase: str, step: int, _total: int, metrics: dict[str, float]) -> None:
-        if not logged.config.keys():
-            logged.config.update(dict(RunFolder(folder).description().config))
         logged.log({f"{phase}/{name}": value for name, value in metrics.items()} | {f"{phase}/step": step})
 
     try:

@@ -263,10 +263,10 @@ class Training:
                 )
             of_replay = {f"replay.{name}": replay.get(name, math.nan) for name in self.replay_metrics}
             self.tables["metrics"].add({"phase": state.phase, "step": step, **metrics, **of_replay})
-            shown: dict[str, float] = {k: replay[k] for k in ("online_share", "effective_share") if k in replay}
+            shown = metrics | {name: value for name, value in of_replay.items() if math.isfinite(value)}
             if step // every > before // every or step >= total:
                 shown["score"] = self._evaluate(state)
-            self.tell(state.phase, step, total, metrics | replay | shown)
+            self.tell(state.phase, step, total, shown)
             if self._no_gain(state):
                 break
             if self._asked():
