@@ -13,6 +13,7 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -151,7 +152,8 @@ class ReplayBuffer:
     ):
         self.index = ReplayIndex(capacity, sampler, seed)
         self.sampler, self.rng = self.index.sampler, self.index.rng
-        if isinstance(gamma, str) or not 0.0 <= gamma <= 1.0:
+        given: Any = gamma
+        if not isinstance(given, Real) or not 0.0 <= given <= 1.0:
             raise DataError(f"gamma must lie between 0 and 1, got {gamma!r}")
         if discontinuity is not None and not discontinuity >= 0.0:
             raise DataError(f"discontinuity is a distance, or None, got {discontinuity}")
