@@ -153,7 +153,7 @@ class ReplayBuffer:
         self.index = ReplayIndex(capacity, sampler, seed)
         self.sampler, self.rng = self.index.sampler, self.index.rng
         given: Any = gamma
-        if not isinstance(given, Real) or not 0.0 <= given <= 1.0:
+        if not isinstance(given, Real) or not 0.0 <= float(given) <= 1.0:
             raise DataError(f"gamma must lie between 0 and 1, got {gamma!r}")
         if discontinuity is not None and not discontinuity >= 0.0:
             raise DataError(f"discontinuity is a distance, or None, got {discontinuity}")
