@@ -22,7 +22,7 @@ from arb import DataError
 from arb.agents.nn import create_gaussian
 from arb.cli import main as arb
 from arb.cli import parser_of
-from arb.cli.eval import compared, pace, table
+from arb.cli.eval import compared, pace, summary, table
 from arb.envs.rollout import play
 from arb.files import GrowingTable, write_npz
 from arb.lab.config import configure
@@ -148,6 +148,40 @@ def test_a_policy_is_recommended_beyond_chance() -> None:
     )
     assert clear.strip() == "it is better than the last; deploy best"
     assert chance.endswith("none is better than the last beyond chance; deploy last")
+
+
+def recorded(folder: Path, online: list[list[float]], **settings: Any) -> list[str]:
+    """The summary of a run with these scores, by evaluation and episode; pre-training ended with 1, 2 and 3."""
+    folder.mkdir()
+    config = {"agent": "iql", "replay.strategy": "arb", **settings}
+    (folder / "config.json").write_text(json.dumps({"config": config, "data": {"mean_return": 1, "best_return": 2}}))
+    curves = {("pretrain", 40): [1.0, 2.0, 3.0], **{("online", 20 * i): scores for i, scores in enumerate(online)}}
+    for (phase, step), scores in curves.items():
+        places = {"phase": phase, "step": step}
+        rows = ({**places, "episode": i, "return": x, "score": x} for i, x in enumerate(scores))
+        GrowingTable(folder / "eval.csv").add(*rows)
+    run = RunFolder(folder)
+    return list(summary(run, run.result()))
+
+
+def test_the_summary_has_standard_errors_and_says_since_when_nothing_was_gained(tmp_path: Path) -> None:
+    first, second, third, fourth, fifth, best = recorded(tmp_path / "a", [[1.0, 2.0, 3.0], [5.0, 5.0, 8.0], [0.0] * 3])
+    assert first == "pre-trained 2.0 ± 0.6"  # standard deviation 1 / √3
+    assert second == "fine-tuned  0.0 ± 0.0; best 6.0 ± 1.0, change at the offline-to-online switch +4.0"
+    assert third.strip() == "± is the standard error over 3 episodes"
+    assert fourth == "no gain     since online step 20: none of the last 1 evaluation scored more"
+    assert fifth == "dataset     mean 1.0, best 2.0"
+    assert best.startswith("best policy 6.0 at online step 20; it was chosen by these evaluations")
+    worse = recorded(tmp_path / "b", [[2.0], [1.0], [0.0]])
+    assert "no gain     by fine-tuning: none of the last 2 evaluations scored more" in worse
+    assert "fine-tuned  0.0; best 1.0, change at the offline-to-online switch -1.0" in worse, "one episode has no error"
+    assert not any("no gain" in line for line in recorded(tmp_path / "c", [[2.0], [1.0], [9.0]]))
+
+
+def test_the_summary_of_offline_training_is_its_estimate(tmp_path: Path) -> None:
+    said = recorded(tmp_path / "run", [[1.0, 2.0, 3.0]], **{"evaluation.by": "data"})
+    estimate = "pre-trained 2.0 [1.1, 3.0] by fitted Q evaluation on held-out episodes"
+    assert said == [estimate, "dataset     mean 1.0, best 2.0"]
 
 
 def test_score_and_success_where_the_task_has_them(finished: Path) -> None:

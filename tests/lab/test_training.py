@@ -495,4 +495,4 @@ def test_the_command_repeats_a_serious_fault_and_says_which_policy_is_best(place
     place_of_best = f"at online step {scores.best_step}" if scores.best_step else "before fine-tuning"
     (line,) = (line for line in said.splitlines() if line.startswith("best policy"))
     assert line.startswith(f"best policy {best:.1f} {place_of_best}; it was chosen by these evaluations")
-    assert line.endswith("--policy best` evaluates it again)")
+    assert line.endswith("--policy all --episodes 100` compares the policies)")

@@ -6,9 +6,11 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from arb.report.page import page_data
 from arb.report.plots import (
     PALE,
     agent_figures,
+    band,
     difference_intervals,
     looks,
     plain,
@@ -67,6 +69,28 @@ def test_an_untrained_policy_does_not_squeeze_the_online_curve():
     low, high = axes.get_ylim()
     assert 30.0 < low < 40.0
     assert 60.0 < high < 70.0
+
+
+def test_a_run_that_is_alone_has_a_band_of_standard_errors():
+    alone = record(online=((50.0, 54.0), (60.0, 60.0), (70.0, 74.0)), offline=((0.0, 2.0), (50.0, 54.0)))
+    (axes,) = learning_curves(results(alone), "iql").axes
+    assert axes.get_ylabel() == "normalised score ± standard error"
+    edges = np.concatenate([path.vertices for band in axes.collections for path in band.get_paths()])
+    for step, low, high in ((0, 50.0, 54.0), (2000, 60.0, 60.0), (4000, 70.0, 74.0)):  # s = √8, and √8 / √2 = 2
+        there = edges[edges[:, 0] == step, 1]
+        assert (there.min(), there.max()) == pytest.approx((low, high))
+    assert axes.get_ylim()[1] > 74.0, "the band is in view"
+    (panel,) = page_data(results(alone), [])["panels"]
+    assert panel["groups"][0]["curve"][1]["low"] == [50.0, 60.0, 70.0]
+    assert panel["unit"] == "normalised score ± standard error"
+    (axes,) = learning_curves(results(alone, record(seed=1)), "iql").axes
+    assert axes.get_ylabel() == "normalised score", "of several runs it is their standard deviation"
+
+
+def test_the_estimates_of_a_run_without_rollouts_are_replicates():
+    alone = record(online=((50.0, 54.0),), offline=((0.0, 2.0), (50.0, 54.0)), leaves={"evaluation.by": "data"})
+    (group,) = results(alone).groups
+    assert [numbers[-1] for numbers in band([group], group, "pretrain")] == pytest.approx([52.0, 50.0, 54.0])
 
 
 def test_a_long_pre_training_takes_a_third_of_the_width():

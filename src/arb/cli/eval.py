@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from arb.data.tasks import Reference, family_of, normalised
 from arb.errors import DataError
 from arb.files import atomic_write
-from arb.lab.folder import Description, RunFolder, evaluated
+from arb.lab.folder import Curve, Description, Result, RunFolder, evaluated
 from arb.policies import Policy, load_policy
 from arb.policies.export import POLICIES
-from arb.progress import count
+from arb.progress import count, counts
 
 Returns = NDArray[np.float64]
 DELAY_MS, WIDTH = 40, 320
@@ -128,6 +128,40 @@ def table(
         successes = family_of("", env).successes(returns)
     if successes is not None:
         yield f"{'success':<16}{np.mean(successes):>10.1%}"
+
+
+def summary(run: RunFolder, result: Result) -> Iterator[str]:
+    """What came out of a run, with the standard errors over the episodes of its evaluations."""
+    curves, by_data = run.curves(), run.description().config.get("evaluation.by") == "data"
+    offline, online = curves["pretrain"], curves["online"]
+
+    def shown(curve: Curve, at: int) -> str:
+        return f"{curve.means[at]:.1f}" + (f" ± {curve.errors[at]:.1f}" if curve.errors[at] >= 0 else "")
+
+    if by_data:
+        low, high = np.percentile(offline.scores[-1], [2.5, 97.5])
+        said = f"{result.pretrained:.1f} [{low:.1f}, {high:.1f}] by fitted Q evaluation on held-out episodes"
+    yield f"pre-trained {said if by_data else shown(offline, -1)}"
+    after = np.flatnonzero(online.steps > 0)
+    if len(after):
+        best = after[online.means[after].argmax()]
+        later = int(after[-1] - best) if result.best_step else len(after)
+        change = f"change at the offline-to-online switch {-result.drop:+.1f}"
+        yield f"fine-tuned  {shown(online, -1)}; best {shown(online, best)}, {change}"
+        yield f"{'':<12}± is the standard error over {counts(map(len, online.scores), 'episode')}"
+        if later:
+            since = f"since online step {result.best_step:,}" if result.best_step else "by fine-tuning"
+            yield f"no gain     {since}: none of the last {count(later, 'evaluation')} scored more"
+    if result.data_mean is not None:
+        yield f"dataset     mean {result.data_mean:.1f}, best {result.data_best:.1f}"
+    if result.success is not None:
+        yield f"success     {result.success:.0%} of the episodes of the last evaluation"
+    if len(after):
+        when = f"at online step {result.best_step:,}" if result.best_step else "before fine-tuning"
+        yield (
+            f"best policy {max(result.best, result.pretrained):.1f} {when}; it was chosen by these evaluations, so its "
+            f"true score may be lower (`arb eval {run.path} --policy all --episodes 100` compares the policies)"
+        )
 
 
 def _environment(run: RunFolder, recorded: str, asked: str) -> str:

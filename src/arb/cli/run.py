@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arb.cli.eval import summary
 from arb.data.tasks import FIRST
 from arb.errors import DataError, Interrupted
 from arb.lab.folder import RunFolder
@@ -92,14 +93,12 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None:
-    import numpy as np
-
     from arb.lab.config import configure, flat
     from arb.lab.folder import default_folder
     from arb.lab.metrics import with_loggers
     from arb.lab.setup import Setup
     from arb.lab.training import run
-    from arb.progress import described, live_view
+    from arb.progress import live_view
 
     subject = {name: getattr(options, name) for name in ("env", "agent", "strategy", "seed", "preset")}
     task = f"{options.task}?{options.columns}" if options.columns else options.task
@@ -133,23 +132,7 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
                 config, folder, tell=tell_and_draw, setup=setup, pretraining=options.source, stop=asked_to_stop
             )
         _draw(place)
-    if config.evaluation.by == "data":
-        low, high = np.percentile(place.curves()["pretrain"].scores[-1], [2.5, 97.5])
-        print(
-            f"estimate    {result.pretrained:.1f} [{low:.1f}, {high:.1f}] by fitted Q evaluation on held-out episodes"
-        )
-    print(f"pre-trained {described({'score': result.pretrained})}")
-    change = f"change at the offline-to-online switch {-result.drop:+.1f}"
-    print(f"fine-tuned  {described({'score': result.last})}; best {result.best:.1f}, {change}")
-    if result.data_mean is not None:
-        print(f"dataset     mean {result.data_mean:.1f}, best {result.data_best:.1f}")
-    if result.success is not None:
-        print(f"success     {result.success:.0%} of the episodes of the last evaluation")
-    when = f"at online step {result.best_step:,}" if result.best_step else "before fine-tuning"
-    print(
-        f"best policy {max(result.best, result.pretrained):.1f} {when}; it was chosen by these evaluations, so its "
-        f"true score may be lower (`arb eval {folder} --policy best` evaluates it again)"
-    )
+    print("\n".join(summary(place, result)))
     print(f"plot        {place.picture_file}")
 
 

@@ -76,6 +76,11 @@ class Curve:
         """The mean score of each evaluation."""
         return np.array([values.mean() for values in self.scores])
 
+    @property
+    def errors(self) -> Floats:
+        """The standard error of each mean, over the episodes of its evaluation; nan where there is one."""
+        return np.array([v.std(ddof=1) / math.sqrt(len(v)) if len(v) > 1 else math.nan for v in self.scores])
+
 
 class Result(NamedTuple):
     """The result of a run: scores, normalised where the task has a reference, plain returns otherwise."""

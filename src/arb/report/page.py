@@ -213,29 +213,34 @@ def _panel(groups: Sequence[RunGroup], metrics: Sequence[Metric]) -> dict[str, A
     buffer, shown = plots.buffer_share(groups), []
     for group in groups:
         curve = [
-            _banded(steps - (steps[-1] if phase == "pretrain" else 0), values)
-            for phase, (steps, values) in group.curve.items()
+            _banded(steps - (steps[-1] if phase == "pretrain" else 0), plots.band(groups, group, phase))
+            for phase, (steps, _) in group.curve.items()
             if len(steps)
         ]
         series = {metric.name: group.metric(f"replay.{metric.name}") for metric in metrics}
         shown.append({
             "variant": group.variant, "finished": group.finished, "seeds": len(group.runs), "curve": curve,
-            "metrics": {name: _banded(*found, MAX_POINTS) for name, found in series.items() if found},
+            "metrics": {name: _metric(*found) for name, found in series.items() if found},
         })  # fmt: skip
     return {
-        "task": groups[0].task, "agent": groups[0].agent, "unit": groups[0].unit,
+        "task": groups[0].task, "agent": groups[0].agent,
+        "unit": groups[0].unit + " ± standard error" * plots.is_alone(groups),
         "range": plots.score_range(groups), "squeeze": plots.squeeze(groups),
         "lines": [{"name": name, "y": y} for name, y in plots.reference_lines(groups).items()],
-        "buffer": _banded(*buffer, MAX_POINTS) if buffer else None, "groups": shown,
+        "buffer": _metric(*buffer) if buffer else None, "groups": shown,
     }  # fmt: skip
 
 
-def _banded(steps: Floats, values: Floats, most: int = 2**31) -> dict[str, Any]:
-    """Mean over seeds with one standard deviation; without a band for one seed."""
-    chosen = spaced(len(steps), most)
-    mean, low, high = map(_numbers, mean_band(values[:, chosen]))
-    band = {"low": low, "high": high} if len(values) > 1 else {"low": None, "high": None}
-    return {"x": steps[chosen].astype(int).tolist(), "y": mean, **band}
+def _metric(steps: Floats, values: Floats) -> dict[str, Any]:
+    chosen = spaced(len(steps), MAX_POINTS)
+    return _banded(steps[chosen], mean_band(values[:, chosen]))
+
+
+def _banded(steps: Floats, found: tuple[Floats, Floats, Floats]) -> dict[str, Any]:
+    """A line with its band, if it has one."""
+    mean, low, high = map(_numbers, found)
+    band = {"low": None, "high": None} if low == high else {"low": low, "high": high}
+    return {"x": steps.astype(int).tolist(), "y": mean, **band}
 
 
 def _metrics(results: Results) -> list[Metric]:

@@ -78,6 +78,22 @@ def reference_lines(groups: Sequence[RunGroup]) -> dict[str, float]:
     return found
 
 
+def band(groups: Sequence[RunGroup], group: RunGroup, phase: str) -> tuple[Floats, Floats, Floats]:
+    """Mean scores with a standard deviation over seeds below and above; of a run that is alone, a standard error."""
+    mean, low, high = stats.mean_band(group.curve[phase][1])
+    if not is_alone(groups):
+        return mean, low, high
+    (run,) = group.runs
+    errors = run.curves[phase].errors
+    if phase == "pretrain" and run.config.get("evaluation.by") == "data":  # replicates of an estimate, not episodes
+        errors = np.array([scores.std() for scores in run.curves[phase].scores])
+    return mean, mean - errors, mean + errors
+
+
+def is_alone(groups: Sequence[RunGroup]) -> bool:
+    return len(groups) == len(groups[0].runs) == 1
+
+
 def score_range(groups: Sequence[RunGroup]) -> tuple[float, float]:
     """The range of a score axis: all that matters for fine-tuning, without the first half of pre-training.
 
@@ -85,10 +101,10 @@ def score_range(groups: Sequence[RunGroup]) -> tuple[float, float]:
     """
     values = [*reference_lines(groups).values()]
     for group in groups:
-        for phase, (steps, scores) in group.curve.items():
+        for phase, (steps, _) in group.curve.items():
             late = steps >= (steps[-1] / 2.0 if phase == "pretrain" and "online" in group.curve and len(steps) else 0.0)
-            _, low, high = stats.mean_band(scores[:, late])
-            values += [*low, *high]
+            values += [number for numbers in band(groups, group, phase) for number in numbers[late]]
+    values = [value for value in values if math.isfinite(value)]
     least, most = (min(values), max(values)) if values else (0.0, 1.0)
     margin = 0.06 * (most - least) or max(1.0, 0.1 * abs(most))
     return least - margin, most + margin
@@ -141,8 +157,9 @@ def plot_run(folder: Path, path: Path) -> None:
 # ---- figures ---------------------------------------------------------------------------------------------------------
 def agent_figures(results: Results, agent: str, baseline: str = "naive") -> Iterator[tuple[str, Figure]]:
     """The figures of one agent over all its datasets, with their kinds."""
-    title = "learning curves, mean ± standard deviation over seeds"
-    yield "curves", _panels(results, agent, _score_panel, title)
+    alone = [is_alone(results.of(agent, task)) for task in results.tasks(agent)]
+    over = "" if all(alone) else ", mean ± standard deviation over seeds"
+    yield "curves", _panels(results, agent, _score_panel, f"learning curves{over}")
     if any(group.metric("replay.online_share") for group in results.of(agent)):
         yield "online-share", _panels(results, agent, _share_panel, "where batches come from")
     differences = difference_intervals(results, agent, baseline)
@@ -196,16 +213,13 @@ def difference_intervals(results: Results, agent: str, baseline: str = "naive") 
 
 # ---- panels ----------------------------------------------------------------------------------------------------------
 def _score_panel(axes: Any, groups: Sequence[RunGroup], styles: Mapping[str, Any]) -> None:
-    """Score over both phases; of a single run the middle half of its episodes, of several their standard deviation."""
+    """Score over both phases."""
     scale = squeeze(groups)
     for group in groups:
-        for phase, (steps, values) in group.curve.items():
+        for phase, (steps, _) in group.curve.items():
             at = (steps - steps[-1]) / scale if phase == "pretrain" and len(steps) else steps
             label = group.variant if phase == "online" or "online" not in group.curve else None
-            _banded(axes, at, values, label, **styles[group.variant])
-            if len(groups) == len(group.runs) == 1:
-                ends = np.transpose([np.percentile(scores, (25, 75)) for scores in group.runs[0].curves[phase].scores])
-                axes.fill_between(at, *ends, color=styles[group.variant]["color"], alpha=0.15, linewidth=0)
+            _banded(axes, at, band(groups, group, phase), label, **styles[group.variant])
     axes.set_ylim(*score_range(groups))
     for name, value in reference_lines(groups).items():
         axes.axhline(value, color=PALE, linewidth=0.8, linestyle=(0, (1, 2)))
@@ -215,7 +229,7 @@ def _score_panel(axes: Any, groups: Sequence[RunGroup], styles: Mapping[str, Any
     end = max(1.0, axes.get_xlim()[1])
     axes.set_xticks([start, *(tick for tick in MaxNLocator(4).tick_values(0.0, end) if 0 <= tick <= end)])
     axes.xaxis.set_major_formatter(lambda value, _: short(value * scale if value < 0 else value))
-    axes.set_ylabel(groups[0].unit)
+    axes.set_ylabel(groups[0].unit + " ± standard error" * is_alone(groups))
     axes.set_xlabel("updates before, steps after the switch")
 
 
@@ -227,10 +241,10 @@ def _share_panel(axes: Any, groups: Sequence[RunGroup], styles: Mapping[str, Any
     if buffer := buffer_share(groups):
         axes.plot(buffer[0], buffer[1].mean(0), color=PALE, linewidth=2.5, alpha=0.6, label=BUFFER)
     for group in groups:
-        colour, alone = styles[group.variant]["color"], len(groups) == len(group.runs) == 1
+        colour, alone = styles[group.variant]["color"], is_alone(groups)
         shares, bound = group.metric("replay.online_share"), group.metric("replay.online_bound")
         if shares:
-            _banded(axes, *shares, group.variant, **styles[group.variant])
+            _banded(axes, shares[0], stats.mean_band(shares[1]), group.variant, **styles[group.variant])
         if bound:
             label = BOUND if alone else None
             axes.plot(bound[0], np.minimum(1.0, bound[1].mean(0)), "--", color=colour, linewidth=0.7, label=label)
@@ -275,9 +289,9 @@ def _legend(figure: Figure, handles: Mapping[str, Any], order: Sequence[str]) ->
                       ncols=math.ceil(len(names) / lines), frameon=False, fontsize=9)  # fmt: skip
 
 
-def _banded(axes: Any, steps: Any, values: Any, label: str | None, **style: Any) -> None:
-    mean, low, high = stats.mean_band(values)
-    if len(values) > 1:
+def _banded(axes: Any, steps: Any, found: tuple[Floats, Floats, Floats], label: str | None, **style: Any) -> None:
+    mean, low, high = found
+    if not np.array_equal(low, high):
         axes.fill_between(steps, low, high, color=style["color"], alpha=0.15, linewidth=0)
     axes.plot(steps, mean, linewidth=1.6, label=label, **style)
 
