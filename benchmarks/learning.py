@@ -26,7 +26,7 @@ import numpy as np
 from arb.agents import IQL, PEX, SAC, CalQL, CalQLConfig, FamO2O, FamO2OConfig, IQLConfig, PEXConfig, SACConfig, on_host
 from arb.agents.agent import constant, pytree
 from arb.agents.iql import actor_lr, awr_loss
-from arb.agents.nn import AdamState, adam, apply_gradients
+from arb.agents.nn import AdamState, Trainable, adam
 from arb.envs.rollout import Collector, play
 from arb.lab.algorithm import Schedule, finetune, pretrain
 from arb.lab.config import configure
@@ -41,11 +41,11 @@ DATA = Path(os.environ.get("ARB_DATA", Path(__file__).parents[2] / "shared" / "d
 
 # Offline: IQL and behaviour cloning on Hopper ------------------------------------------------------------------------
 @pytree
-class Cloning:
+class Cloning(Trainable):
     """Behaviour cloning: IQL's policy and its loss with every weight 1, without the critics."""
 
     policy: Gaussian
-    policy_adam: AdamState
+    adam: dict[str, AdamState]
     obs_dim: int = constant()
     action_dim: int = constant()
     config: IQLConfig = constant()
@@ -54,7 +54,7 @@ class Cloning:
     def create(cls, key: jax.Array, obs_dim: int, action_dim: int, config: IQLConfig) -> Cloning:
         """The policy that IQL would start from."""
         policy = IQL.create(key, obs_dim, action_dim, config).policy
-        return cls(policy, adam(policy), obs_dim, action_dim, config)
+        return cls(policy, adam(policy=policy), obs_dim, action_dim, config)
 
     def update(self, batch: Any, key: jax.Array) -> tuple[Cloning, dict[str, jax.Array]]:  # noqa: ARG002
         """One step of maximum likelihood."""
@@ -62,9 +62,8 @@ class Cloning:
         def loss(policy: Gaussian) -> tuple[jax.Array, None]:
             return awr_loss(jnp.ones(len(batch.reward)), policy.log_prob(batch.obs, batch.action)), None
 
-        rate = actor_lr(self.config, False, self.policy_adam)
-        policy, state, value, _ = apply_gradients(loss, self.policy, self.policy_adam, rate)
-        return Cloning(policy, state, self.obs_dim, self.action_dim, self.config), {"policy_loss": value}
+        agent, value, _ = self.apply_loss("policy", loss, actor_lr(self.config, False, self.adam["policy"]))
+        return agent, {"policy_loss": value}
 
     @property
     def actor(self) -> Gaussian:

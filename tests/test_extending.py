@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from arb.agents import Agent, constant, pytree
-from arb.agents.nn import adam, apply_gradients, create_gaussian
+from arb.agents.nn import adam, create_gaussian
 from arb.policies.actors import Gaussian
 from arb.testing import check_agent
 
@@ -31,7 +31,7 @@ class Cloning(Agent):
     """The smallest agent: a linear policy fitted to the data's actions."""
 
     policy: Gaussian
-    policy_adam: object
+    adam: dict
     obs_dim: int = constant()
     action_dim: int = constant()
     config: Rates = constant()
@@ -40,13 +40,14 @@ class Cloning(Agent):
     @classmethod
     def create(cls, key, obs_dim, action_dim, config):
         policy = create_gaussian(key, (obs_dim, action_dim))
-        return cls(policy, adam(policy), obs_dim, action_dim, config)
+        return cls(policy, adam(policy=policy), obs_dim, action_dim, config)
 
     def update(self, batch, key):
-        policy, policy_adam, loss, _ = apply_gradients(
-            lambda p: (-jnp.mean(p.log_prob(batch.obs, batch.action)), None), self.policy, self.policy_adam, 0.01
-        )
-        return replace(self, policy=policy, policy_adam=policy_adam), {"policy_loss": loss}
+        def policy_loss(policy):
+            return -jnp.mean(policy.log_prob(batch.obs, batch.action)), None
+
+        agent, loss, _ = self.apply_loss("policy", policy_loss, 0.01)
+        return agent, {"policy_loss": loss}
 
     @property
     def actor(self):

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from arb.agents import Agent, constant, pytree
-from arb.agents.nn import AdamState, adam, apply_gradients, create_critics, create_gaussian, soft_update, tree_copy
+from arb.agents.nn import AdamState, adam, create_critics, create_gaussian, soft_update, tree_copy
 from arb.policies.actors import Gaussian
 from arb.policies.networks import Ensemble
 from arb.testing import check_agent
@@ -61,8 +61,7 @@ class TD3BC(Agent):
     q_target: Ensemble
     policy: Gaussian
     policy_target: Gaussian
-    q_adam: AdamState
-    policy_adam: AdamState
+    adam: dict[str, AdamState]
     obs_dim: int = constant()
     action_dim: int = constant()
     config: TD3BCSettings = constant()
@@ -75,7 +74,7 @@ class TD3BC(Agent):
         policy = create_gaussian(k_policy, (obs_dim, *config.hidden_dims, action_dim))
         policy = replace(policy, log_std=jnp.full(action_dim, math.log(config.exploration)))
         copies = (tree_copy(q), tree_copy(policy))
-        return cls(q, copies[0], policy, copies[1], adam(q), adam(policy), obs_dim, action_dim, config)
+        return cls(q, copies[0], policy, copies[1], adam(q=q, policy=policy), obs_dim, action_dim, config)
 
     def update(self, batch, key):
         config, rate = self.config, self.config.learning_rate
@@ -87,31 +86,20 @@ class TD3BC(Agent):
             values = q(batch.obs, batch.action)
             return sum(jnp.mean((value - y) ** 2) for value in values), values[0].mean()
 
-        q, q_adam, q_loss, q_mean = apply_gradients(critic_loss, self.q, self.q_adam, rate)
+        learned, q_loss, q_mean = self.apply_loss("q", critic_loss, rate)
 
         def policy_loss(policy):
             action = policy.mode(batch.obs)
-            return actor_loss(action, batch.action, q(batch.obs, action)[0], config.alpha), None
+            return actor_loss(action, batch.action, learned.q(batch.obs, action)[0], config.alpha), None
 
-        policy, policy_adam, p_loss, _ = apply_gradients(policy_loss, self.policy, self.policy_adam, rate)
-        moved = (
-            policy,
-            policy_adam,
-            soft_update(self.q_target, q, config.tau),
-            soft_update(self.policy_target, policy, config.tau),
+        moved, p_loss, _ = learned.apply_loss("policy", policy_loss, rate)
+        moved = replace(
+            moved,
+            q_target=soft_update(self.q_target, moved.q, config.tau),
+            policy_target=soft_update(self.policy_target, moved.policy, config.tau),
         )
-        stays = (self.policy, self.policy_adam, self.q_target, self.policy_target)
-        due = q_adam.count % config.policy_delay == 0
-        policy, policy_adam, q_target, policy_target = jax.tree.map(lambda a, b: jnp.where(due, a, b), moved, stays)
-        agent = replace(
-            self,
-            q=q,
-            q_target=q_target,
-            policy=policy,
-            policy_target=policy_target,
-            q_adam=q_adam,
-            policy_adam=policy_adam,
-        )
+        due = learned.adam["q"].count % config.policy_delay == 0
+        agent = jax.tree.map(lambda new, old: jnp.where(due, new, old), moved, learned)
         return agent, {"critic_loss": q_loss, "policy_loss": p_loss, "q": q_mean}
 
     def score(self, obs, action, likelihood="standard"):  # noqa: ARG002 - a distance has one reading

@@ -177,8 +177,8 @@ def test_an_online_update_calibrates_and_takes_every_step_with_its_own_rate_and_
     for new, old, q in zip(*map(jax.tree.leaves, (after.target, agent.target, after.q)), strict=True):
         np.testing.assert_allclose(new - old, 0.25 * (q - old), atol=1e-6)
     # Its first moment is a tenth of the gradient: of log α · (entropy + action_dim), and of -e · 10 · (gap - 0.8).
-    assert float(after.alpha_adam.mu) == pytest.approx(0.1 * (float(metrics["entropy"]) + 2), rel=1e-4)
-    assert float(after.multiplier_adam.mu) == pytest.approx(-math.e * (gap - 0.8), rel=1e-4)
+    assert float(after.adam["log_alpha"].mu) == pytest.approx(0.1 * (float(metrics["entropy"]) + 2), rel=1e-4)
+    assert float(after.adam["log_multiplier"].mu) == pytest.approx(-math.e * (gap - 0.8), rel=1e-4)
     assert after.log_multiplier > agent.log_multiplier
 
 

@@ -21,31 +21,31 @@ CRITIC_PARTS = {
     "value": lambda a: a.critics.value,
 }
 CRITIC_GRADIENTS = {
-    "q": lambda a: a.critics.q_adam.mu,
-    "value": lambda a: a.critics.value_adam.mu,
+    "q": lambda a: a.critics.adam["q"].mu,
+    "value": lambda a: a.critics.adam["value"].mu,
 }
 CALQL_PARTS = {
     name: (lambda a, n=name: getattr(a, n)) for name in ("q", "target", "policy", "log_alpha", "log_multiplier")
 }
 SAC_PARTS = {name: part for name, part in CALQL_PARTS.items() if name != "log_multiplier"}
 CALQL_GRADIENTS = {
-    "q": lambda a: a.q_adam.mu,
-    "policy": lambda a: a.policy_adam.mu,
-    "log_alpha": lambda a: a.alpha_adam.mu,
+    "q": lambda a: a.adam["q"].mu,
+    "policy": lambda a: a.adam["policy"].mu,
+    "log_alpha": lambda a: a.adam["log_alpha"].mu,
 }
 PEX_PARTS = CRITIC_PARTS | {"old": lambda a: a.old, "new": lambda a: a.new}
 FAMILY_PARTS = CRITIC_PARTS | {
-    "universal": lambda a: a.family.universal,
-    "balance": lambda a: a.family.balance,
+    "universal": lambda a: a.universal,
+    "balance": lambda a: a.balance,
     "log_temperature": lambda a: a.log_temperature,
 }
 FAMILY_GRADIENTS = CRITIC_GRADIENTS | {
-    "universal": lambda a: a.universal_adam.mu,
-    "balance": lambda a: a.balance_adam.mu,
-    "log_temperature": lambda a: a.temperature_adam.mu,
+    "universal": lambda a: a.adam["universal"].mu,
+    "balance": lambda a: a.adam["balance"].mu,
+    "log_temperature": lambda a: a.adam["log_temperature"].mu,
 }
-WITH_MULTIPLIER = CALQL_GRADIENTS | {"log_multiplier": lambda a: a.multiplier_adam.mu}
-POLICY = {"policy": lambda a: a.policy_adam.mu}
+WITH_MULTIPLIER = CALQL_GRADIENTS | {"log_multiplier": lambda a: a.adam["log_multiplier"].mu}
+POLICY = {"policy": lambda a: next(iter(a.adam.values())).mu}  # the only optimiser of IQL and PEX
 
 IQL_AGENT = (IQL, IQLConfig(hidden_dims=(6,)))
 PEX_AGENT = (PEX, PEXConfig(hidden_dims=(6,)))
@@ -162,5 +162,5 @@ def test_an_update_moves_every_trained_network_and_no_other(case):
 def test_the_order_of_samples_does_not_matter():
     agent, batch = IQL.create(jax.random.key(0), 4, 2, IQL_AGENT[1]), random_batches(16)
     reversed_batch = jax.tree.map(lambda x: x[::-1], batch)
-    one, two = (updated(agent, b)[0].critics.q_adam.mu for b in (batch, reversed_batch))
+    one, two = (updated(agent, b)[0].critics.adam["q"].mu for b in (batch, reversed_batch))
     assert jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.allclose(a, b, atol=1e-6)), one, two))

@@ -45,7 +45,7 @@ def test_every_sample_is_weighted_by_its_own_balance():
     _, metrics = updated(agent, batch, key)
     member = agent._members(jnp.array(batch.obs), KeySequence(jax.random.split(key)[0]))
     advantage = agent.critics.advantage(batch.obs, batch.action)
-    log_prob = agent.family.universal.log_prob(agent.family.conditioned(batch.obs, member), batch.action)
+    log_prob = agent.universal.log_prob(agent.actor.conditioned(batch.obs, member), batch.action)
     triples = zip(member.tolist(), advantage.tolist(), log_prob.tolist(), strict=True)
     expected = -sum(math.exp(b * u) * p for b, u, p in triples) / 8
     assert float(metrics["policy_loss"]) == pytest.approx(expected, rel=1e-4)
@@ -59,12 +59,12 @@ def test_steps_have_their_rates_and_only_the_universal_policys_falls():
     def step(before, now) -> float:
         return max(float(jnp.abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, (before, now)), strict=True))
 
-    parts = [(a.family.universal, a.family.balance, a.log_temperature) for a in (agent, after, later)]
+    parts = [(a.universal, a.balance, a.log_temperature) for a in (agent, after, later)]
     # Adam's first step has the length of its rate; after one update lr_decay_steps leaves nothing of the policy's.
     assert list(map(step, parts[0], parts[1])) == pytest.approx([0.01] * 3, rel=1e-3)
     assert [step(a, b) > 0.0 for a, b in zip(parts[1], parts[2], strict=True)] == [False, True, True]
     # Adam's first moment is a tenth of the gradient, which at temperature 1 is the entropy above its target.
-    assert float(after.temperature_adam.mu) == pytest.approx(0.1 * (float(metrics["entropy"]) + 0.5), rel=1e-4)
+    assert float(after.adam["log_temperature"].mu) == pytest.approx(0.1 * (float(metrics["entropy"]) + 0.5), rel=1e-4)
 
 
 def test_members_are_uniform_offline_and_picked_online():
@@ -73,8 +73,8 @@ def test_members_are_uniform_offline_and_picked_online():
     offline = np.asarray(agent._members(obs, chance))
     assert 1.0 <= offline.min() < 1.01 < 4.99 < offline.max() <= 5.0
     assert offline.mean() == pytest.approx(3.0, abs=0.1)
-    narrow = replace(agent.family.balance, log_std=jnp.array(-10.0))
-    agent = replace(agent.begin_online(), family=replace(agent.family, balance=narrow))
+    narrow = replace(agent.balance, log_std=jnp.array(-10.0))
+    agent = replace(agent.begin_online(), balance=narrow)
     np.testing.assert_allclose(agent._members(obs, chance), narrow.mode(obs), atol=1e-3)
 
 
@@ -98,16 +98,16 @@ def test_the_balance_stays_in_its_range_and_knows_its_density():
 
 def test_acting_and_scoring_use_the_balance_of_the_mean():
     agent, batch = FamO2O.create(jax.random.key(0), 4, 2, SMALL), random_batches(6)
-    b = agent.family.balance.mode(batch.obs)
+    b = agent.balance.mode(batch.obs)
     chosen = jnp.concatenate([batch.obs, encode(b)], axis=-1)
-    np.testing.assert_allclose(agent.mode(batch.obs), agent.family.universal.mode(chosen), rtol=1e-5)
-    expected = agent.family.universal.score(chosen, batch.action)
+    np.testing.assert_allclose(agent.mode(batch.obs), agent.universal.mode(chosen), rtol=1e-5)
+    expected = agent.universal.score(chosen, batch.action)
     np.testing.assert_allclose(agent.score(batch.obs, batch.action), expected, rtol=1e-5)
 
 
 def test_a_balance_is_judged_by_the_smaller_target_critic():
     agent, obs = FamO2O.create(jax.random.key(0), 4, 2, SMALL), jnp.array(random_batches(6).obs)
-    family = replace(agent.family, universal=replace(agent.family.universal, log_std=jnp.full(2, -20.0), lowest=-20.0))
+    family = replace(agent.actor, universal=replace(agent.universal, log_std=jnp.full(2, -20.0), lowest=-20.0))
     critics = replace(agent.critics, q=jax.tree.map(lambda x: 3.0 * x, agent.critics.q))
     value, _ = member_value(family, family.balance, obs, critics, KeySequence(jax.random.key(1)))
     balance, _ = family.balance.sample(obs, KeySequence(jax.random.key(1)))
@@ -117,7 +117,7 @@ def test_a_balance_is_judged_by_the_smaller_target_critic():
 
 
 def test_the_universal_policy_has_a_floor_under_its_width():
-    universal = FamO2O.create(jax.random.key(0), 4, 2, SMALL).family.universal
+    universal = FamO2O.create(jax.random.key(0), 4, 2, SMALL).universal
     assert replace(universal, log_std=jnp.full(2, -99.0)).bounded_log_std().tolist() == [-5.0, -5.0]
 
 

@@ -70,7 +70,7 @@ def test_the_losses_of_an_update_worked_from_its_formulas(more):
     assert {k: float(v) for k, v in metrics.items()} == pytest.approx({k: float(v) for k, v in expected.items()}, 1e-4)
     halfway = jax.tree.map(lambda before, moved: 0.75 * before + 0.25 * moved, agent.target, after.q)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), after.target, halfway)
-    assert [int(state.count) for state in (after.q_adam, after.flow_adam, after.policy_adam)] == [1, 1, 1]
+    assert [int(state.count) for state in (after.adam["q"], after.adam["flow"], after.adam["policy"])] == [1, 1, 1]
     again, _ = updated(agent, batch, key)
     jax.tree.map(np.testing.assert_array_equal, after, again)
 

@@ -92,7 +92,7 @@ def test_five_updates_equal_the_reference(task, extract, complete):
 
 def test_the_policy_rate_falls_offline_and_is_constant_online():
     config = replace(SMALL, lr_decay_steps=100)
-    state = adam(jnp.zeros(1))._replace(count=jnp.array(50))
+    state = adam(x=jnp.zeros(1))["x"]._replace(count=jnp.array(50))
     assert float(actor_lr(config, False, state)) == pytest.approx(1.5e-4)
     assert actor_lr(config, True, state) == actor_lr(SMALL, False, state) == 3e-4
 

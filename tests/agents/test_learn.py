@@ -28,7 +28,7 @@ from arb.agents import (
     on_host,
     scores,
 )
-from arb.agents.learn import _scan, advantages, critic_convergence
+from arb.agents.learn import _scan, advantages
 from arb.errors import DataError
 from arb.replay.storage import Batch
 from tests.agents.conftest import random_batches, updated
@@ -81,7 +81,7 @@ def test_the_agent_passed_in_is_used_up_and_the_one_returned_goes_on():
     newer, _ = learn(agent, random_batches(2, 8), jax.random.key(0), unroll=1)
     assert agent.critics.q.members[0].weights[0].is_deleted()
     newest, _ = learn(newer, random_batches(2, 8), jax.random.key(0), unroll=1)
-    assert int(newest.policy_adam.count) == 4
+    assert int(newest.adam["policy"].count) == 4
 
 
 def test_a_loss_that_is_not_finite_stops_with_its_name_and_the_last_good_state():
@@ -94,7 +94,7 @@ def test_a_loss_that_is_not_finite_stops_with_its_name_and_the_last_good_state()
     assert (caught.value.loss, caught.value.update) == ("critic_loss", 3)
     finite = Batch(*(c[4:] for c in batches[:6]))
     after, _ = learn(caught.value.agent, finite, jax.random.key(0))
-    assert int(after.policy_adam.count) == 4
+    assert int(after.adam["policy"].count) == 4
 
 
 def test_several_futures_start_from_clones():
@@ -154,7 +154,7 @@ def test_a_misspelt_likelihood_is_refused(name):
         (IQLConfig, {"actions": "Discrete"}, "actions of IQLConfig must be 'continuous' or 'discrete', not 'Discrete'"),
         (PEXConfig, {"new_policy": "Copy"}, r"new_policy of PEXConfig must be .* \(did you mean 'copy'\?\)"),
         (PEXConfig, {"policy_actions": "both"}, "policy_actions of PEXConfig must be 'composite' or 'buffer'"),
-        (PEXConfig, {"scored": None}, "scored of PEXConfig must be 'new' or 'mixture', not None"),
+        (PEXConfig, {"new_policy": None}, "new_policy of PEXConfig must be 'random' or 'copy', not None"),
         (FamO2OConfig, {"actions": 3}, "actions of FamO2OConfig must be 'continuous' or 'discrete', not 3"),
     ],
 )
@@ -239,19 +239,3 @@ def test_a_phase_compiles_its_updates_once():
     for i in range(3):
         agent, _ = learn(agent, random_batches(1, 3, seed=i), jax.random.key(i))
     assert _scan._cache_size() - before == 1
-
-
-@pytest.mark.parametrize(
-    ("updates", "tau", "discount", "expected"),
-    [(40_000, 0.005, 0.99, (2.0, 0.8647)), (1_000_000, 0.005, 0.99, (50.0, 1.0)), (0, 0.005, 0.99, (0.0, 0.0))],
-)
-def test_convergence_worked_by_hand(updates, tau, discount, expected):
-    assert critic_convergence(updates, tau, discount) == pytest.approx(expected, abs=1e-4)
-
-
-def test_convergence_is_that_of_values_that_are_fitted_at_once():
-    # One state that leads to itself with reward 1: Q = 1 + γ·target, and the target moves by τ towards Q.
-    target, tau, discount = 0.0, 0.01, 0.9
-    for _ in range(1_500):
-        target += tau * (1.0 + discount * target - target)
-    assert target * (1.0 - discount) == pytest.approx(critic_convergence(1_500, tau, discount).share, abs=1e-3)

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arb.agents.agent import pytree
 from arb.agents.nn import (
+    Trainable,
     adam,
-    apply_gradients,
     cosine,
     create_critics,
     create_mlp,
@@ -72,17 +73,28 @@ def test_a_fresh_layer_normalisation_changes_neither_scale_nor_place():
     assert create_mlp(jax.random.key(0), (3, 8, 1)).norms == ()
 
 
+@pytree
+class Point(Trainable):
+    x: jax.Array
+    rest: jax.Array
+    adam: dict
+
+    @classmethod
+    def at(cls, x):
+        return cls(x, x, adam(x=x, rest=x))
+
+
 def test_the_first_adam_step_has_the_length_of_the_learning_rate():
-    params = jnp.array([1.0, -2.0])
-    moved, state, value, _ = apply_gradients(lambda p: (jnp.sum(p**2), None), params, adam(params), 0.1)
+    point = Point.at(jnp.array([1.0, -2.0]))
+    moved, value, more = point.apply_loss("x", lambda x: (jnp.sum(x**2), "more"), 0.1)
     # Adam's first direction is g / (|g| + 1e-8): the sign.
-    np.testing.assert_allclose(moved, [0.9, -1.9], rtol=1e-6)
-    assert (float(value), int(state.count)) == (5.0, 1)
+    np.testing.assert_allclose(moved.x, [0.9, -1.9], rtol=1e-6)
+    np.testing.assert_array_equal(moved.rest, point.rest)
+    assert (float(value), more, int(moved.adam["x"].count), int(moved.adam["rest"].count)) == (5.0, "more", 1, 0)
 
 
 def test_a_loss_with_a_gradient_that_is_not_finite_is_reported_as_nan():
-    at_zero = jnp.zeros(2)
-    _, _, value, _ = apply_gradients(lambda p: (jnp.sum(jnp.sqrt(p)), None), at_zero, adam(at_zero), 0.1)
+    _, value, _ = Point.at(jnp.zeros(2)).apply_loss("x", lambda x: (jnp.sum(jnp.sqrt(x)), None), 0.1)
     assert np.isnan(value)
     assert nan_unless_finite(jnp.array(1.0), {"w": jnp.ones((2, 2)), "b": jnp.ones(2)}) == 1.0
 

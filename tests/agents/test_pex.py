@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from arb.agents import IQL, PEX, IQLConfig, PEXConfig
 from arb.agents.agent import KeySequence
-from arb.agents.nn import adam_step
 from arb.agents.pex import PEXPolicy
 from arb.policies.actors import Gaussian, old_probability
 from arb.policies.networks import MLP, Ensemble
@@ -100,11 +99,10 @@ def test_offline_it_is_iql_with_its_falling_rate():
 @pytest.mark.parametrize(("start", "same"), [("copy", True), ("random", False)])
 def test_the_new_policy_starts_as_asked(start, same):
     agent = PEX.create(jax.random.key(0), 4, 2, replace(SMALL, new_policy=start))
-    old, seen = adam_step(agent.old, agent.old, agent.policy_adam, 0.1)  # a step along any gradient
-    agent = replace(agent, old=old, policy_adam=seen).begin_online()
+    agent = agent.apply_gradients("old", agent.old, 0.1).begin_online()  # after a step along any gradient
     obs = jnp.array(random_batches(16).obs)
     assert bool(jnp.allclose(agent.old.mode(obs), agent.new.mode(obs))) is same
-    assert not any(x.any() for x in jax.tree.leaves(agent.policy_adam))
+    assert not any(x.any() for x in jax.tree.leaves(agent.adam))
 
 
 @pytest.mark.parametrize("source", ["composite", "buffer"])
@@ -133,10 +131,10 @@ def test_the_new_policy_keeps_its_width_where_all_its_actions_are_worth_the_same
     batch = random_batches(64, obs_dim=1, action_dim=size)
 
     def step(new, key):
-        after, _ = replace(agent, critics=critics, old=still, new=new[0], policy_adam=new[1]).update(batch, key)
-        return (after.new, after.policy_adam), None
+        after, _ = replace(agent, critics=critics, old=still, new=new[0], adam=new[1]).update(batch, key)
+        return (after.new, after.adam), None
 
-    (policy, _), _ = jax.lax.scan(step, (agent.new, agent.policy_adam), jax.random.split(jax.random.key(1), 300))
+    (policy, _), _ = jax.lax.scan(step, (agent.new, agent.adam), jax.random.split(jax.random.key(1), 300))
     assert np.exp(policy.bounded_log_std()).mean() == pytest.approx(1.0, abs=0.05)
 
 
@@ -159,19 +157,10 @@ def test_the_policy_loss_worked_from_the_critics_after_their_step():
     assert float(metrics["policy_loss"]) == pytest.approx(float(-jnp.mean(weight * log_prob)), rel=1e-4)
 
 
-def test_the_score_is_of_the_new_policy_or_of_the_pair():
+def test_the_score_is_of_the_new_policy():
     batch = random_batches(16)
     agent = PEX.create(jax.random.key(0), 4, 2, SMALL).begin_online()
     np.testing.assert_array_equal(agent.score(batch.obs, batch.action), agent.new.score(batch.obs, batch.action))
-    mixed = replace(agent, config=replace(agent.config, scored="mixture"))
-    q_old, q_new = (agent.critics.q.min_q(batch.obs, p.mode(batch.obs)) for p in (agent.old, agent.new))
-    p_old = old_probability(q_old, q_new, 3.0)
-    densities = [jnp.exp(p.score(batch.obs, batch.action, "density")) for p in (agent.old, agent.new)]
-    expected = jnp.log(p_old * densities[0] + (1 - p_old) * densities[1])
-    np.testing.assert_allclose(mixed.score(batch.obs, batch.action, "density"), expected, rtol=1e-4)
-    standard = [jnp.exp(2 * p.score(batch.obs, batch.action)) for p in (agent.old, agent.new)]
-    expected = jnp.log(p_old * standard[0] + (1 - p_old) * standard[1]) / 2
-    np.testing.assert_allclose(mixed.score(batch.obs, batch.action), expected, rtol=1e-4)
 
 
 def test_discrete_actions_are_refused():

@@ -51,7 +51,7 @@ def test_the_losses_of_an_update_worked_from_its_formulas(layer_norm):
     assert {k: float(v) for k, v in metrics.items()} == pytest.approx({k: float(v) for k, v in expected.items()}, 1e-4)
     halfway = jax.tree.map(lambda start, moved: 0.75 * start + 0.25 * moved, agent.target, after.q)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), after.target, halfway)
-    assert [int(state.count) for state in (after.q_adam, after.policy_adam, after.alpha_adam)] == [1, 1, 1]
+    assert [int(state.count) for state in (after.adam["q"], after.adam["policy"], after.adam["log_alpha"])] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(("entropy", "falls"), [(None, True), (-9.0, True), (9.0, False)])
@@ -155,7 +155,7 @@ def test_the_policy_is_updated_every_third_time():
                 lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), agent.policy, expected.policy
             )
             assert float(metrics["policy_loss"]) == pytest.approx(3 * float(reported["policy_loss"]), rel=1e-4)
-        counts.append((int(agent.q_adam.count), int(agent.policy_adam.count), int(agent.alpha_adam.count)))
+        counts.append((int(agent.adam["q"].count), int(agent.adam["policy"].count), int(agent.adam["log_alpha"].count)))
         losses.append(float(metrics["policy_loss"]) != 0.0)
     assert counts == [(1, 0, 0), (2, 0, 0), (3, 1, 1), (4, 1, 1), (5, 1, 1), (6, 2, 2)]
     assert losses == [False, False, True] * 2

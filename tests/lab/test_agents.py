@@ -38,7 +38,6 @@ PEX = IQL | {
     "epsilon": both(0.1),
     "new_policy": both("random"),
     "policy_actions": both("composite"),
-    "scored": both("new"),
 }
 FAMO2O = IQL | {
     "beta": both(3.0),  # b takes its place

@@ -190,6 +190,16 @@ def test_the_result_knows_the_data_and_the_convergence(tmp_path):
     assert (result.data_mean, result.data_best, result.time_constants) == (25.0, 75.0, 5.0)
 
 
+def test_convergence_is_that_of_values_that_are_fitted_at_once():
+    # One state that leads to itself with reward 1: Q = 1 + γ·target, and the target moves by τ towards Q.
+    target, tau, discount = 0.0, 0.01, 0.9
+    for _ in range(1_500):
+        target += tau * (1.0 + discount * target - target)
+    config = {"schedule.pretrain": 1_500, "settings.tau": tau, "settings.discount": discount}
+    passed = time_constants(config)
+    assert target * (1.0 - discount) == pytest.approx(1.0 - math.exp(-passed), abs=1e-3)
+
+
 # ---- datasets that the workers of a sweep share ----------------------------------------------------------------------
 def dataset(**more):
     rng = np.random.default_rng(0)

@@ -61,7 +61,7 @@ def test_a_loss_that_overflows_online_keeps_the_agent_before_it(place, monkeypat
     )
     kept = load(folder / LAST_GOOD, IQL, config.settings)
     assert kept.online
-    assert int(kept.policy_adam.count) == error.update  # its optimiser counts the good updates of both phases
+    assert int(kept.adam["policy"].count) == error.update  # its optimiser counts the good updates of both phases
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(kept))
     assert not (folder / "DONE").exists()
     before = (folder / LAST_GOOD).read_bytes()
@@ -73,7 +73,7 @@ def test_a_loss_that_overflows_online_keeps_the_agent_before_it(place, monkeypat
 def test_with_a_strategy_that_learns_the_number_is_that_of_the_run_too(place):
     with pytest.raises(NotFiniteError, match=r"critic_loss.*of the run \(online phase") as caught:
         run(config_of(place, "berb"), place / "berb")
-    assert int(load(place / "berb" / LAST_GOOD, IQL).policy_adam.count) == caught.value.update >= 60
+    assert int(load(place / "berb" / LAST_GOOD, IQL).adam["policy"].count) == caught.value.update >= 60
 
 
 def test_a_ratio_that_is_not_finite_leaves_the_agent_that_is(place, monkeypatch):
@@ -84,7 +84,7 @@ def test_a_ratio_that_is_not_finite_leaves_the_agent_that_is(place, monkeypatch)
     with pytest.raises(NotFiniteError, match=r"ratio_loss or its gradient is not finite at update 40 of the run"):
         run(config_of(place, "berb", env="Pendulum-v1"), place / "ratio")
     assert (
-        int(load(place / "ratio" / LAST_GOOD, IQL).policy_adam.count) == 40
+        int(load(place / "ratio" / LAST_GOOD, IQL).adam["policy"].count) == 40
     )  # the batch was drawn, not yet learnt from
 
 
@@ -108,7 +108,7 @@ def test_the_command_line_says_it_in_one_line(place, capsys):
     settings = [f"{k}={v}" for k, v in (tiny.SMALL | tiny.NETWORKS["iql"] | TOO_FAST).items()]
     assert cli.main(["run", "-t", str(place / "data.npz"), "-e", "Pendulum-v1", "-o", str(folder), *settings]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    count = int(load(folder / LAST_GOOD, IQL).policy_adam.count)
+    count = int(load(folder / LAST_GOOD, IQL).adam["policy"].count)
     assert f"is not finite at update {count} of the run (pretrain phase); the agent before it is in {folder}" in line
     assert line.startswith("arb run: ")
     assert "try a lower settings.actor_lr or settings.critic_lr, or" in line

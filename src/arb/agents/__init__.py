@@ -6,7 +6,7 @@ from arb.agents.density import DensityRatio, Ratio, RatioConfig
 from arb.agents.famo2o import FamO2O, FamO2OConfig
 from arb.agents.fql import FQL, FQLConfig
 from arb.agents.iql import IQL, IQLConfig
-from arb.agents.learn import NotFiniteError, clone, critic_convergence, learn, load, on_host, save, scores
+from arb.agents.learn import NotFiniteError, clone, learn, load, on_host, save, scores
 from arb.agents.pex import PEX, PEXConfig
 from arb.agents.sac import SAC, SACConfig
 
@@ -30,7 +30,6 @@ __all__ = [
     "SACConfig",
     "clone",
     "constant",
-    "critic_convergence",
     "learn",
     "load",
     "on_host",

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from arb.agents.nn import Trainable
 from arb.policies.actors import Balance, Categorical, Gaussian, OneStep, PEXPolicy, PolicyFamily, TanhGaussian
 from arb.policies.networks import MLP, Ensemble
 from arb.policies.networks import constant as constant
@@ -72,10 +73,10 @@ class KeySequence:
 
 
 # Agents --------------------------------------------------------------------------------------------------------------
-class Agent(ABC):
+class Agent(Trainable, ABC):
     """What every algorithm offers. `arb.testing.check_agent` checks one of your own; docs/extending.md shows how.
 
-    A concrete agent is a `pytree` with networks and optimisers, and these four constants. It is made by
+    A concrete agent is a `pytree` with networks, their optimisers in `adam`, and these four constants. It is made by
     `create(key, obs_dim, action_dim, config)`, where the annotation of `config` is the dataclass of its settings, with
     at least `discount`. One with a field `policy` that acts and scores needs to define `update` only.
     """

@@ -16,7 +16,7 @@ from jax import Array
 from arb.agents import nn
 from arb.agents.agent import Agent, KeySequence, Metrics, Transitions, constant, pytree
 from arb.agents.iql import td_target
-from arb.agents.sac import update_actor, update_alpha
+from arb.agents.sac import improved
 from arb.errors import DataError
 from arb.policies.actors import TanhGaussian
 from arb.policies.networks import Ensemble
@@ -176,10 +176,7 @@ class CalQL(Agent):
     policy: TanhGaussian
     log_alpha: Array
     log_multiplier: Array
-    q_adam: nn.AdamState
-    policy_adam: nn.AdamState
-    alpha_adam: nn.AdamState
-    multiplier_adam: nn.AdamState
+    adam: dict[str, nn.AdamState]
     obs_dim: int = constant()
     action_dim: int = constant()
     config: CalQLConfig = constant()
@@ -195,8 +192,8 @@ class CalQL(Agent):
         q = nn.create_critics(k_q, (obs_dim + action_dim, *config.critic_hidden_dims, 1), nn.orthogonal)
         policy = nn.create_tanh_gaussian(k_policy, (obs_dim, *config.actor_hidden_dims, action_dim))
         log_alpha, log_multiplier = jnp.zeros(()), jnp.ones(())
-        states = (nn.adam(q), nn.adam(policy), nn.adam(log_alpha), nn.adam(log_multiplier))
-        return cls(q, nn.tree_copy(q), policy, log_alpha, log_multiplier, *states, obs_dim, action_dim, config)
+        adam = nn.adam(q=q, policy=policy, log_alpha=log_alpha, log_multiplier=log_multiplier)
+        return cls(q, nn.tree_copy(q), policy, log_alpha, log_multiplier, adam, obs_dim, action_dim, config)
 
     def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
         """One update: every loss is taken at the networks as they were before it."""
@@ -207,21 +204,13 @@ class CalQL(Agent):
         q_loss, gaps, gradient = critic_gradient(
             self.q, self.target, batch, sampled, self.log_multiplier, config, calibrate
         )
-        policy, policy_adam, p_loss, log_prob = update_actor(
-            self.policy, self.policy_adam, self.q.min_q, self.log_alpha, batch.obs, k_policy, config.actor_lr
-        )
-        log_alpha, alpha_adam = update_alpha(
-            self.log_alpha, self.alpha_adam, log_prob, -float(self.action_dim), config.actor_lr
-        )
-        q, q_adam = nn.adam_step(self.q, gradient, self.q_adam, config.critic_lr)
-        agent = replace(self, q=q, target=nn.soft_update(self.target, q, config.tau), q_adam=q_adam)
-        agent = replace(agent, policy=policy, policy_adam=policy_adam, log_alpha=log_alpha, alpha_adam=alpha_adam)
+        agent, of_policy = improved(self, self.q.min_q, batch.obs, k_policy)
+        agent = agent.apply_gradients("q", gradient, config.critic_lr)
+        agent = replace(agent, target=nn.soft_update(self.target, agent.q, config.tau))
         if config.cql_lagrange:
 
             def loss(log_multiplier: Array) -> tuple[Array, None]:
                 return multiplier_loss(gaps, log_multiplier, config), None
 
-            log_m, adam_m, _, _ = nn.apply_gradients(loss, self.log_multiplier, self.multiplier_adam, config.critic_lr)
-            agent = replace(agent, log_multiplier=log_m, multiplier_adam=adam_m)
-        metrics = {"critic_loss": nn.nan_unless_finite(q_loss, gradient), "policy_loss": p_loss, "gap": gaps.mean()}
-        return agent, metrics | {"alpha": jnp.exp(self.log_alpha), "entropy": -log_prob.mean()}
+            agent, _, _ = agent.apply_loss("log_multiplier", loss, config.critic_lr)
+        return agent, {"critic_loss": nn.nan_unless_finite(q_loss, gradient), "gap": gaps.mean()} | of_policy

@@ -80,11 +80,11 @@ def hidden_uniform(key: Array, n_in: int, n_out: int) -> tuple[Array, Array]:
 
 
 @pytree
-class Ratio:
+class Ratio(nn.Trainable):
     """w(s, a) and its optimiser, as a value."""
 
     net: MLP
-    net_adam: nn.AdamState
+    adam: dict[str, nn.AdamState]
     config: RatioConfig = constant()
 
     @classmethod
@@ -100,7 +100,7 @@ class Ratio:
         net = nn.create_mlp(k_hidden, (obs_dim + action_dim, *config.hidden_dims, 1), hidden_uniform)
         last = jax.random.uniform(k_last, (config.hidden_dims[-1], 1), minval=-3e-3, maxval=3e-3)
         net = MLP((*net.weights[:-1], last), (*net.biases[:-1], jnp.ones(1)))
-        return cls(net, nn.adam(net), config)
+        return cls(net, nn.adam(net=net), config)
 
     def __call__(self, obs: Array, action: Array) -> Array:
         return density_ratio(self.net, obs, action)
@@ -113,8 +113,8 @@ class Ratio:
             w_offline, w_online = (density_ratio(net, b.obs, b.action) for b in (offline, online))
             return jensen_shannon_bound(w_offline, w_online), None
 
-        net, net_adam, loss, _ = nn.apply_gradients(bound, self.net, self.net_adam, self.config.learning_rate)
-        return Ratio(net, net_adam, self.config), weights, loss
+        ratio, loss, _ = self.apply_loss("net", bound, self.config.learning_rate)
+        return ratio, weights, loss
 
 
 @partial(jax.jit, donate_argnums=0)
@@ -186,7 +186,7 @@ class DensityRatio(Sampler):
         self.ratio, weights, loss = _step(self.ratio, gather(rows), gather(offline), gather(online))
         self._loss = float(loss)
         if not np.isfinite(self._loss):
-            raise NotFiniteError("ratio_loss", int(self.ratio.net_adam.count), self.ratio, "of the ratio network")
+            raise NotFiniteError("ratio_loss", int(self.ratio.adam["net"].count), self.ratio, "of the ratio network")
         self.used(rows, np.asarray(weights))
         return self._loss
 

@@ -58,11 +58,10 @@ class FamO2O(Agent):
     """A FamO2O agent, as a value."""
 
     critics: Critics
-    family: PolicyFamily
+    universal: Gaussian
+    balance: Balance
     log_temperature: Array
-    universal_adam: nn.AdamState
-    balance_adam: nn.AdamState
-    temperature_adam: nn.AdamState
+    adam: dict[str, nn.AdamState]
     obs_dim: int = constant()
     action_dim: int = constant()
     config: FamO2OConfig = constant()
@@ -83,13 +82,12 @@ class FamO2O(Agent):
         balance = Balance(net, jnp.zeros(()), config.beta_min, config.beta_max)
         critics = Critics.create(k_critics, obs_dim, action_dim, config.hidden_dims)
         log_temperature = jnp.zeros(())
-        states = (nn.adam(universal), nn.adam(balance), nn.adam(log_temperature))
-        family = PolicyFamily(universal, balance, config.code_size)
-        return cls(critics, family, log_temperature, *states, obs_dim, action_dim, config)
+        adam = nn.adam(universal=universal, balance=balance, log_temperature=log_temperature)
+        return cls(critics, universal, balance, log_temperature, adam, obs_dim, action_dim, config)
 
     def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
         """One update: critics, universal policy, balance model, its temperature, each at the others' old values."""
-        config, family = self.config, self.family
+        config, family = self.config, self.actor
         k_member, k_balance = jax.random.split(key)
         critics, advantage, metrics = self.critics.update(batch, batch.action, config)
         member = self._members(batch.obs, KeySequence(k_member))
@@ -99,37 +97,30 @@ class FamO2O(Agent):
             log_prob = universal.log_prob(family.conditioned(batch.obs, member), batch.action)
             return awr_loss(weight, log_prob), None
 
-        rate = actor_lr(config, self.online, self.universal_adam)
-        universal, state, loss, _ = nn.apply_gradients(policy_loss, family.universal, self.universal_adam, rate)
+        rate = actor_lr(config, self.online, self.adam["universal"])
+        agent, loss, _ = self.apply_loss("universal", policy_loss, rate)
 
         def model_loss(model: Balance) -> tuple[Array, Array]:
             q, log_prob = member_value(family, model, batch.obs, self.critics, KeySequence(k_balance))
             return balance_loss(jnp.exp(self.log_temperature), log_prob, q), jax.lax.stop_gradient(-log_prob)
 
-        balance, balance_adam, b_loss, entropy = nn.apply_gradients(
-            model_loss, family.balance, self.balance_adam, config.actor_lr
-        )
+        agent, b_loss, entropy = agent.apply_loss("balance", model_loss, config.actor_lr)
 
         def temperature_loss(log_temperature: Array) -> tuple[Array, None]:
             return entropy_loss(log_temperature, entropy, config.target_entropy), None
 
-        log_temperature, temperature_adam, _, _ = nn.apply_gradients(
-            temperature_loss, self.log_temperature, self.temperature_adam, config.actor_lr
-        )
-        family = replace(family, universal=universal, balance=balance)
-        agent = replace(self, critics=critics, family=family, universal_adam=state, balance_adam=balance_adam)
-        agent = replace(agent, log_temperature=log_temperature, temperature_adam=temperature_adam)
+        agent, _, _ = agent.apply_loss("log_temperature", temperature_loss, config.actor_lr)
         own = {"policy_loss": loss, "balance_loss": b_loss, "balance": member.mean(), "entropy": entropy.mean()}
-        return agent, metrics | weight_metrics(weight, config) | own
+        return replace(agent, critics=critics), metrics | weight_metrics(weight, config) | own
 
     def _members(self, obs: Array, rng: KeySequence) -> Array:
         """The balance of each sample: anywhere in the range, or after `begin_online` the balance model's sample."""
         if self.online:
-            return jnp.asarray(jax.lax.stop_gradient(self.family.balance.sample(obs, rng)[0]))
+            return jnp.asarray(jax.lax.stop_gradient(self.balance.sample(obs, rng)[0]))
         uniform = 2.0 * rng.random(obs.shape[:-1]) - 1.0
         return jnp.asarray(rescale(uniform, self.config.beta_min, self.config.beta_max))
 
     @property
     def actor(self) -> PolicyFamily:
         """The networks that choose actions."""
-        return self.family
+        return PolicyFamily(self.universal, self.balance, self.config.code_size)

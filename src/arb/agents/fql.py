@@ -102,9 +102,7 @@ class FQL(Agent):
     target: Ensemble
     flow: MLP
     policy: OneStep
-    q_adam: nn.AdamState
-    flow_adam: nn.AdamState
-    policy_adam: nn.AdamState
+    adam: dict[str, nn.AdamState]
     obs_dim: int = constant()
     action_dim: int = constant()
     config: FQLConfig = constant()
@@ -120,8 +118,8 @@ class FQL(Agent):
         q = nn.create_critics(k_q, (both, *hidden, 1), layer_norm=config.layer_norm)
         flow = nn.create_mlp(k_flow, (both + 1, *hidden, out))
         policy = OneStep(nn.create_mlp(k_policy, (both, *hidden, out)), chunk=config.chunk)
-        states = (nn.adam(q), nn.adam(flow), nn.adam(policy))
-        return cls(q, nn.tree_copy(q), flow, policy, *states, obs_dim, action_dim, config)
+        adam = nn.adam(q=q, flow=flow, policy=policy)
+        return cls(q, nn.tree_copy(q), flow, policy, adam, obs_dim, action_dim, config)
 
     def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
         """One update: every loss is taken at the networks as they were before it."""
@@ -154,20 +152,9 @@ class FQL(Agent):
             improved = improvement_loss(self.q.mean_q(batch.obs, clip_action(action)), config.normalize_q)
             return config.alpha * distilled + improved, distilled
 
-        q, q_adam, q_value, q_mean = nn.apply_gradients(q_loss, self.q, self.q_adam, config.critic_lr)
-        flow, flow_adam, flow_value, _ = nn.apply_gradients(flow_loss, self.flow, self.flow_adam, config.actor_lr)
-        policy, policy_adam, loss, distilled = nn.apply_gradients(
-            policy_loss, self.policy, self.policy_adam, config.actor_lr
-        )
-        agent = replace(
-            self,
-            q=q,
-            target=nn.soft_update(self.target, q, config.tau),
-            flow=flow,
-            policy=policy,
-            q_adam=q_adam,
-            flow_adam=flow_adam,
-            policy_adam=policy_adam,
-        )
+        agent, q_value, q_mean = self.apply_loss("q", q_loss, config.critic_lr)
+        agent, flow_value, _ = agent.apply_loss("flow", flow_loss, config.actor_lr)
+        agent, loss, distilled = agent.apply_loss("policy", policy_loss, config.actor_lr)
+        agent = replace(agent, target=nn.soft_update(self.target, agent.q, config.tau))
         metrics = {"critic_loss": q_value, "flow_loss": flow_value, "distillation_loss": distilled, "policy_loss": loss}
         return agent, metrics | {"q": q_mean}

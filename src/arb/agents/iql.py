@@ -129,14 +129,13 @@ def awr_loss(weight: Array, log_prob: Array) -> Array:
 
 # Critics -------------------------------------------------------------------------------------------------------------
 @pytree
-class Critics:
+class Critics(nn.Trainable):
     """V and two Q with their target and optimisers."""
 
     q: Ensemble
     target: Ensemble
     value: MLP
-    q_adam: nn.AdamState
-    value_adam: nn.AdamState
+    adam: dict[str, nn.AdamState]
 
     @classmethod
     def create(cls, key: Array, obs_dim: int, action_dim: int, hidden_dims: tuple[int, ...]) -> Self:
@@ -144,7 +143,7 @@ class Critics:
         k_q, k_value = jax.random.split(key)
         q = nn.create_critics(k_q, (obs_dim + action_dim, *hidden_dims, 1))
         value = nn.create_mlp(k_value, (obs_dim, *hidden_dims, 1))
-        return cls(q, nn.tree_copy(q), value, nn.adam(q), nn.adam(value))
+        return cls(q, nn.tree_copy(q), value, nn.adam(q=q, value=value))
 
     def advantage(self, obs: Array, action: Array) -> Array:
         """min Q̄(s, a) − V(s)."""
@@ -164,9 +163,9 @@ class Critics:
             target = td_target(batch.reward, config.discount * batch.mask, next_value)
             return critic_loss(q(batch.obs, action), target), None
 
-        value, value_adam, v_value, gap = nn.apply_gradients(value_loss, self.value, self.value_adam, config.critic_lr)
-        q, q_adam, q_value, _ = nn.apply_gradients(q_loss, self.q, self.q_adam, config.critic_lr)
-        critics = Critics(q, nn.soft_update(self.target, q, config.tau), value, q_adam, value_adam)
+        critics, v_value, gap = self.apply_loss("value", value_loss, config.critic_lr)
+        critics, q_value, _ = critics.apply_loss("q", q_loss, config.critic_lr)
+        critics = replace(critics, target=nn.soft_update(self.target, critics.q, config.tau))
         metrics = {"value_loss": v_value, "critic_loss": q_value, "q": q_data.mean(), "advantage": gap.mean()}
         return critics, gap, metrics
 
@@ -185,7 +184,7 @@ class IQL(Agent):
 
     critics: Critics
     policy: Gaussian | Categorical
-    policy_adam: nn.AdamState
+    adam: dict[str, nn.AdamState]
     obs_dim: int = constant()
     action_dim: int = constant()
     config: IQLConfig = constant()
@@ -200,7 +199,7 @@ class IQL(Agent):
         discrete = config.actions == "discrete"
         policy = Categorical(nn.create_mlp(k_policy, sizes)) if discrete else nn.create_gaussian(k_policy, sizes)
         critics = Critics.create(k_critics, obs_dim, action_dim, config.hidden_dims)
-        return cls(critics, policy, nn.adam(policy), obs_dim, action_dim, config)
+        return cls(critics, policy, nn.adam(policy=policy), obs_dim, action_dim, config)
 
     def update(self, batch: Transitions, key: Array | None = None) -> tuple[Self, Metrics]:  # noqa: ARG002
         """One update of all networks; it needs no randomness."""
@@ -213,7 +212,6 @@ class IQL(Agent):
         def policy_loss(policy: Gaussian | Categorical) -> tuple[Array, None]:
             return awr_loss(weight, policy.log_prob(batch.obs, batch.action)), None
 
-        rate = actor_lr(self.config, self.online, self.policy_adam)
-        policy, policy_adam, loss, _ = nn.apply_gradients(policy_loss, self.policy, self.policy_adam, rate)
-        agent = replace(self, critics=critics, policy=policy, policy_adam=policy_adam)
-        return agent, metrics | of_weight | {"policy_loss": loss}
+        rate = actor_lr(self.config, self.online, self.adam["policy"])
+        agent, loss, _ = self.apply_loss("policy", policy_loss, rate)
+        return replace(agent, critics=critics), metrics | of_weight | {"policy_loss": loss}

@@ -9,12 +9,11 @@ its header. Nothing in it is executed when it is read.
 """
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import jax
 import jax.numpy as jnp
@@ -209,28 +208,6 @@ def on_host(tree: Tree) -> Tree:
     """
     host: Tree = jax.tree.map(np.asarray, tree)
     return host
-
-
-class Convergence(NamedTuple):
-    """How far the critics have come towards the values that they are learning."""
-
-    time_constants: float
-    """Updates, in units of the 1/(τ·(1 − γ)) that the slowest mode takes to cover 63 % of its way."""
-    share: float
-    """Share of its way that this mode has covered."""
-
-
-def critic_convergence(updates: int, tau: float, discount: float) -> Convergence:
-    """How far critics with target networks have come after some updates, at best.
-
-    A constant error of the targets shrinks by the factor 1 − τ·(1 − γ) with every update, even if the critics fit
-    their targets at once.
-
-    >>> round(critic_convergence(40_000, tau=0.005, discount=0.99).share, 6)
-    0.864665
-    """
-    time_constants = updates * tau * (1.0 - discount)
-    return Convergence(round(time_constants, 9), -math.expm1(-time_constants))
 
 
 # Files ---------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Networks made from random keys, and their optimisation: what every algorithm is built from."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -78,24 +79,32 @@ def create_tanh_gaussian(
 
 
 # Optimisation --------------------------------------------------------------------------------------------------------
-def adam(params: Any) -> AdamState:
-    """Adam before its first step."""
-    return _ADAM.init(params)
+def adam(**params: Any) -> dict[str, AdamState]:
+    """Adam before its first step, for each of several parameters by the name of its field."""
+    return {name: _ADAM.init(value) for name, value in params.items()}
 
 
-def apply_gradients(
-    loss: Callable[[Params], tuple[Array, Any]], params: Params, state: AdamState, rate: float | Array
-) -> tuple[Params, AdamState, Array, Any]:
-    """One Adam step on `loss`, which returns `(value, more)`: new parameters, new state, value, more."""
-    (value, rest), gradient = jax.value_and_grad(loss, has_aux=True)(params)
-    params, state = adam_step(params, gradient, state, rate)
-    return params, state, nan_unless_finite(value, gradient), rest
+class Trainable:
+    """A value that holds parameters in some fields, and in `adam` the states of their optimisers under the same names.
 
+    Both methods return it with new parameters in one field and leave all others as they are, so steps that follow one
+    another may take their losses at the networks as they were before the first.
+    """
 
-def adam_step(params: Params, gradient: Params, state: AdamState, rate: float | Array) -> tuple[Params, AdamState]:
-    """One Adam step along a gradient that is already known."""
-    direction, state = _ADAM.update(gradient, state)
-    return jax.tree.map(lambda p, d: p - rate * d, params, direction), state
+    adam: Any
+
+    def apply_loss(
+        self, name: str, loss: Callable[[Any], tuple[Array, Any]], rate: float | Array
+    ) -> tuple[Self, Array, Any]:
+        """One Adam step of a field on `loss`, which returns `(value, more)`: the new agent, value, more."""
+        (value, more), gradient = jax.value_and_grad(loss, has_aux=True)(getattr(self, name))
+        return self.apply_gradients(name, gradient, rate), nan_unless_finite(value, gradient), more
+
+    def apply_gradients(self, name: str, gradient: Any, rate: float | Array) -> Self:
+        """One Adam step of a field along a gradient that is already known."""
+        direction, state = _ADAM.update(gradient, self.adam[name])
+        moved = jax.tree.map(lambda p, d: p - rate * d, getattr(self, name), direction)
+        return replace(self, **{name: moved, "adam": {**self.adam, name: state}})  # type: ignore[type-var]
 
 
 def nan_unless_finite(value: Array, gradient: Any) -> Array:

@@ -15,7 +15,6 @@ from arb.agents.agent import Agent, KeySequence, Metrics, Transitions, constant,
 from arb.agents.iql import Critics, IQLConfig, actor_lr, awr_loss, policy_weight
 from arb.errors import DataError
 from arb.policies.actors import Gaussian, PEXPolicy, clip_action
-from arb.replay.scores import Likelihood
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
@@ -31,8 +30,6 @@ class PEXConfig(IQLConfig):
     """How the new policy starts: with random weights, or as a copy of the old one."""
     policy_actions: Literal["composite", "buffer"] = "composite"
     """The actions the new policy is fitted to: the pair's own choice at the batch's states, or those of the batch."""
-    scored: Literal["new", "mixture"] = "new"
-    """The likelihood ARB reads online: the new policy's, or the pair's."""
 
 
 # Agent ---------------------------------------------------------------------------------------------------------------
@@ -43,7 +40,7 @@ class PEX(Agent):
     critics: Critics
     old: Gaussian
     new: Gaussian
-    policy_adam: nn.AdamState
+    adam: dict[str, nn.AdamState]
     obs_dim: int = constant()
     action_dim: int = constant()
     config: PEXConfig = constant()
@@ -59,7 +56,7 @@ class PEX(Agent):
         sizes = (obs_dim, *config.hidden_dims, action_dim)
         old, new = nn.create_gaussian(k_old, sizes), nn.create_gaussian(k_new, sizes, nn.xavier, lowest=-5.0)
         critics = Critics.create(k_critics, obs_dim, action_dim, config.hidden_dims)
-        return cls(critics, old, new, nn.adam(old), obs_dim, action_dim, config)
+        return cls(critics, old, new, nn.adam(old=old), obs_dim, action_dim, config)
 
     def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
         """One update of the critics and of the policy in training: the old one, or after `begin_online` the new."""
@@ -76,16 +73,9 @@ class PEX(Agent):
         def policy_loss(policy: Gaussian) -> tuple[Array, None]:
             return awr_loss(weight, policy.log_prob(batch.obs, action)), None
 
-        rate = actor_lr(self.config, self.online, self.policy_adam)
-        policy, policy_adam, loss, _ = nn.apply_gradients(policy_loss, self.policy, self.policy_adam, rate)
-        agent = replace(self, critics=critics, policy_adam=policy_adam)
-        agent = replace(agent, new=policy) if self.online else replace(agent, old=policy)
-        return agent, metrics | of_weight | {"policy_loss": loss}
-
-    @property
-    def policy(self) -> Gaussian:
-        """The policy in training."""
-        return self.new if self.online else self.old
+        name = "new" if self.online else "old"
+        agent, loss, _ = self.apply_loss(name, policy_loss, actor_lr(self.config, self.online, self.adam[name]))
+        return replace(agent, critics=critics), metrics | of_weight | {"policy_loss": loss}
 
     @property
     def pair(self) -> PEXPolicy:
@@ -97,13 +87,7 @@ class PEX(Agent):
         """The networks that choose actions."""
         return self.pair if self.online else self.old
 
-    def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
-        """What ARB reads: of the policy in training, or of the pair."""
-        mixture = self.online and self.config.scored == "mixture"
-        scored: Array = (self.pair if mixture else self.policy).score(obs, action, likelihood)
-        return scored
-
     def begin_online(self) -> Self:
         """Freeze the old policy and start training the new one, with an optimiser that has seen nothing."""
         new = nn.tree_copy(self.old) if self.config.new_policy == "copy" else self.new
-        return replace(self, online=True, new=new, policy_adam=nn.adam(new))
+        return replace(self, online=True, new=new, adam=nn.adam(new=new))

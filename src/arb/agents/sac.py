@@ -9,7 +9,7 @@ and its source: docs/algorithms/sac.md.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -89,29 +89,23 @@ def subset_min_q(critics: Ensemble, chosen: Array, obs: Array, action: Array) ->
     return values.min(axis=0)
 
 
-# Steps of the policy and of its temperature --------------------------------------------------------------------------
-def update_actor(
-    policy: TanhGaussian, state: nn.AdamState, q: Critic, log_alpha: Array, obs: Array, key: Array, rate: float
-) -> tuple[TanhGaussian, nn.AdamState, Array, Array]:
-    """One step of the policy: the new one, its optimiser, its loss, and the log-densities of its actions."""
+# Step of the policy and of its temperature ---------------------------------------------------------------------------
+def improved(agent: Any, q: Critic, obs: Array, key: Array, target_entropy: float | None = None) -> tuple[Any, Metrics]:
+    """The agent after a step of its `policy`, and of `log_alpha` towards the target entropy; Cal-QL has both, too."""
+    log_alpha, rate = agent.log_alpha, agent.config.actor_lr
+    entropy = -float(agent.action_dim) if target_entropy is None else target_entropy
 
-    def loss(policy: TanhGaussian) -> tuple[Array, Array]:
+    def actor_loss(policy: TanhGaussian) -> tuple[Array, Array]:
         action, log_prob = policy.sample(obs, KeySequence(key), 1)
         return policy_loss(jnp.exp(log_alpha), log_prob, q(obs[:, None], action)), log_prob
 
-    return nn.apply_gradients(loss, policy, state, rate)
+    agent, loss, log_prob = agent.apply_loss("policy", actor_loss, rate)
 
+    def alpha_loss(log_alpha: Array) -> tuple[Array, None]:
+        return temperature_loss(log_alpha, jax.lax.stop_gradient(log_prob), entropy), None
 
-def update_alpha(
-    log_alpha: Array, state: nn.AdamState, log_prob: Array, target_entropy: float, rate: float
-) -> tuple[Array, nn.AdamState]:
-    """One step of the temperature towards the target entropy."""
-
-    def loss(log_alpha: Array) -> tuple[Array, None]:
-        return temperature_loss(log_alpha, jax.lax.stop_gradient(log_prob), target_entropy), None
-
-    log_alpha, state, _, _ = nn.apply_gradients(loss, log_alpha, state, rate)
-    return log_alpha, state
+    agent, _, _ = agent.apply_loss("log_alpha", alpha_loss, rate)
+    return agent, {"policy_loss": loss, "entropy": -log_prob.mean(), "alpha": jnp.exp(log_alpha)}
 
 
 # Agent ---------------------------------------------------------------------------------------------------------------
@@ -123,9 +117,7 @@ class SAC(Agent):
     target: Ensemble
     policy: TanhGaussian
     log_alpha: Array
-    q_adam: nn.AdamState
-    policy_adam: nn.AdamState
-    alpha_adam: nn.AdamState
+    adam: dict[str, nn.AdamState]
     obs_dim: int = constant()
     action_dim: int = constant()
     config: SACConfig = constant()
@@ -142,50 +134,42 @@ class SAC(Agent):
             k_policy, (obs_dim, *config.hidden_dims, action_dim), nn.fan_in_uniform, offset=0.0
         )
         log_alpha = jnp.zeros(())
-        states = (nn.adam(q), nn.adam(policy), nn.adam(log_alpha))
-        return cls(q, nn.tree_copy(q), policy, log_alpha, *states, obs_dim, action_dim, config)
+        adam = nn.adam(q=q, policy=policy, log_alpha=log_alpha)
+        return cls(q, nn.tree_copy(q), policy, log_alpha, adam, obs_dim, action_dim, config)
 
     def update(self, batch: Transitions, key: Array) -> tuple[Self, Metrics]:
         """One update: every loss is taken at the networks as they were before it."""
         config = self.config
         k_next, k_policy = jax.random.split(key)
-        alpha = jnp.exp(self.log_alpha)
         next_action, next_log_prob = self.policy.sample(batch.next_obs, KeySequence(k_next), 1)
         next_value = self._next_q(batch.next_obs[:, None], next_action, key)
         if config.backup_entropy:
-            next_value = soft_value(next_value, alpha, next_log_prob)
+            next_value = soft_value(next_value, jnp.exp(self.log_alpha), next_log_prob)
         target = td_target(batch.reward, config.discount * batch.mask, next_value[:, 0])
 
         def q_loss(q: Ensemble) -> tuple[Array, Array]:
             values = q(batch.obs, batch.action)
             return critic_loss(values, target), reduce(jnp.minimum, values).mean()
 
-        q, q_adam, q_value, q_mean = nn.apply_gradients(q_loss, self.q, self.q_adam, config.critic_lr)
         agent, of_policy = self._improved(batch.obs, k_policy)
-        agent = replace(agent, q=q, target=nn.soft_update(self.target, q, config.tau), q_adam=q_adam)
-        return agent, {"critic_loss": q_value, "q": q_mean, "alpha": alpha} | of_policy
+        agent, q_value, q_mean = agent.apply_loss("q", q_loss, config.critic_lr)
+        agent = replace(agent, target=nn.soft_update(self.target, agent.q, config.tau))
+        return agent, {"critic_loss": q_value, "q": q_mean} | of_policy
 
     def _improved(self, obs: Array, key: Array) -> tuple[Self, Metrics]:
         """The agent after a step of its policy and temperature, if one is due."""
         config, period = self.config, self.config.actor_period
-
-        def improve() -> tuple[Self, Metrics]:
-            q = self.q.min_q if config.actor_q == "min" else self.q.mean_q
-            policy, policy_adam, loss, log_prob = update_actor(
-                self.policy, self.policy_adam, q, self.log_alpha, obs, key, config.actor_lr
-            )
-            entropy = -float(self.action_dim) if config.target_entropy is None else config.target_entropy
-            log_alpha, alpha_adam = update_alpha(self.log_alpha, self.alpha_adam, log_prob, entropy, config.actor_lr)
-            agent = replace(self, policy=policy, policy_adam=policy_adam, log_alpha=log_alpha, alpha_adam=alpha_adam)
-            return agent, {"policy_loss": loss, "entropy": -log_prob.mean()}
-
+        q = self.q.min_q if config.actor_q == "min" else self.q.mean_q
         if period == 1:
-            return improve()
-        due = (self.q_adam.count + 1) % period == 0
-        none = {"policy_loss": jnp.zeros(()), "entropy": jnp.zeros(())}
-        agent, metrics = jax.lax.cond(due, improve, lambda: (self, none))
+            return improved(self, q, obs, key, config.target_entropy)
+        due = (self.adam["q"].count + 1) % period == 0
+        alpha = jnp.exp(self.log_alpha)
+        none = {"policy_loss": jnp.zeros(()), "entropy": jnp.zeros(()), "alpha": alpha}
+        agent, metrics = jax.lax.cond(
+            due, lambda: improved(self, q, obs, key, config.target_entropy), lambda: (self, none)
+        )
         # So that the mean over many updates is the mean over those of the policy.
-        return agent, {name: period * value for name, value in metrics.items()}
+        return agent, {name: period * value for name, value in metrics.items()} | {"alpha": alpha}
 
     def _next_q(self, obs: Array, action: Array, key: Array) -> Array:
         subset, count = self.config.critic_subset, self.config.num_critics

@@ -258,16 +258,8 @@ class PEXPolicy:
         return _pick(choice, a_old, a_new)
 
     def score(self, obs: Array, action: Array, likelihood: Likelihood = "standard") -> Array:
-        """The number ARB reads, of the mixture of both policies weighted by the choice between their modes."""
-        q = self.q
-        gap = self.inverse_temperature * (q.min_q(obs, self.old.mode(obs)) - q.min_q(obs, self.new.mode(obs)))
-        xp = namespace(gap)
-        per = action.shape[-1] if is_standard(likelihood) else 1  # "standard" is a mean, and a mixture needs sums
-        parts = [
-            -softplus(-sign * gap) + per * policy.score(obs, action, likelihood)
-            for sign, policy in ((1.0, self.old), (-1.0, self.new))
-        ]
-        return xp.logaddexp(parts[0], parts[1]) / per
+        """The new policy's: the old one is not in training any more."""
+        return self.new.score(obs, action, likelihood)
 
     def _old_probability(self, obs: Array, a_old: Array, a_new: Array) -> Array:
         return old_probability(self.q.min_q(obs, a_old), self.q.min_q(obs, a_new), self.inverse_temperature)
