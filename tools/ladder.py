@@ -17,7 +17,8 @@ import numpy as np
 from arb.envs import make
 from arb.envs.rollout import play
 from arb.files import read_json
-from arb.suite.ladders import FRACTIONS, Ladder, Policy, Rung, read_layers, write_ladder
+from arb.policies import load_policy
+from arb.suite.ladders import FRACTIONS, Ladder, Policy, Rung, write_ladder
 from arb.suite.recorder import random_actor
 
 CANDIDATES = 3
@@ -28,8 +29,13 @@ def snapshots(folder):
     """The policies of a SAC run by the step at which they were kept, rounded to float16 as a ladder stores them."""
     found = {}
     for path in sorted(folder.glob("actor-*.npz")):
-        layers = [[part.astype(np.float16) for part in layer] for layer in read_layers(path)]
-        found[int(path.stem.split("-")[1])] = Policy(layers)
+        actor = load_policy(path).actor
+        # The two scalars that scale the log-deviation become part of the last layer.
+        scale = np.repeat(np.float32([1.0, actor.multiplier]), len(actor.net.biases[-1]) // 2)
+        shift = np.repeat(np.float32([0.0, actor.offset]), len(scale) // 2)
+        *hidden, (weight, bias) = zip(actor.net.weights, actor.net.biases, strict=True)
+        layers = [*hidden, (weight * scale, bias * scale + shift)]
+        found[int(path.stem.split("-")[1])] = Policy([[part.astype(np.float16) for part in layer] for layer in layers])
     return found
 
 

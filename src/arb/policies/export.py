@@ -170,7 +170,7 @@ def export_policy(
     Args:
         path: the file, an `.npz`.
         actor: the networks that choose actions, `agent.actor`.
-        scaling: has the `mean` and `std` of observations; None where they are not standardised.
+        scaling: has the `mean` and `std` of observations; it or they are None where these are not standardised.
         actions: the `middle` and `half` width of actions, as `arb.envs.rollout.ActionMap` has them.
         observations: those it was trained on, as vectors and standardised; the policy will know their range.
         parts: `shapes_of` the environment's observations, if they are dicts.
@@ -180,7 +180,7 @@ def export_policy(
         raise DataError(f"a policy of type {type(actor).__name__} cannot be exported; possible are {known}")
     arrays: dict[str, Arrays] = {}
     described = _described(actor, "", arrays)
-    standardised = scaling.mean is not None and scaling.std is not None
+    standardised = scaling is not None and scaling.mean is not None and scaling.std is not None
     if standardised:
         arrays |= {"mean": scaling.mean, "std": scaling.std}
     if observations is not None:

@@ -123,9 +123,3 @@ def write_ladder(path: Path, ladder: Ladder) -> None:
             arrays[f"{rung.name}.weight.{i}"] = weight.astype(np.float16)
             arrays[f"{rung.name}.bias.{i}"] = bias.astype(np.float16)
     write_npz(path, arrays)
-
-
-def read_layers(path: Path) -> tuple[tuple[Array, Array], ...]:
-    """Weights and biases of a policy as a SAC run keeps it: `weight_0, bias_0, weight_1, ...`."""
-    with np.load(path, allow_pickle=False) as file:
-        return tuple((file[f"weight_{i}"], file[f"bias_{i}"]) for i in range(len(file.files) // 2))

@@ -19,14 +19,13 @@ from arb.data.formats import check_suffix, write_dataset
 from arb.envs import flattened, make
 from arb.envs.rollout import ActionMap, Collector, play
 from arb.errors import DataError, check_choice
-from arb.files import read_json, write_npz, write_text
-from arb.policies.actors import TanhGaussian
-from arb.policies.networks import MLP
+from arb.files import read_json, write_text
+from arb.policies import export_policy, load_policy
 from arb.progress import count, progress
 from arb.replay.buffer import ReplayBuffer
 from arb.replay.dataset import Dataset
 from arb.replay.samplers import Uniform
-from arb.suite.ladders import FRACTIONS, read_layers
+from arb.suite.ladders import FRACTIONS
 from arb.suite.recorder import RECIPES, Actor, record_recipe, versions
 
 RUN = "run.json"
@@ -90,14 +89,7 @@ class Run:
         seed = np.random.SeedSequence(self.evaluation.entropy, spawn_key=self.evaluation.spawn_key)
         returns = play(actor, self.make_env, self.plan.evaluation_episodes, seed).returns
         self.history.append((self.step, float(np.mean(returns))))
-        weights, biases, size = list(actor.net.weights), list(actor.net.biases), self.actions.size
-        # The two scalars that scale the log-deviation are part of the last layer in a file.
-        for last, shift in ((weights, 0.0), (biases, float(actor.offset))):
-            scaled = float(actor.multiplier) * last[-1][..., size:] + shift
-            last[-1] = np.concatenate([last[-1][..., :size], scaled], axis=-1).astype(np.float32)
-        layers = {f"weight_{i}": weight for i, weight in enumerate(weights)}
-        layers |= {f"bias_{i}": bias for i, bias in enumerate(biases)}
-        write_npz(self.folder / f"actor-{self.step:08d}.npz", layers)
+        export_policy(self.folder / f"actor-{self.step:08d}.npz", actor, None, self.actions)
         self._save()
 
     def _save(self) -> None:
@@ -125,8 +117,7 @@ class Run:
     def policy(self, name: str) -> tuple[Actor, str]:
         """How the policy of this name (a key of `FRACTIONS`) acts, and what made it."""
         step = reaches(self.history, FRACTIONS[name])
-        weights, biases = zip(*read_layers(self.folder / f"actor-{step:08d}.npz"), strict=True)
-        actor = TanhGaussian(MLP(weights, biases), np.float32(1.0), np.float32(0.0))
+        actor = load_policy(self.folder / f"actor-{step:08d}.npz").actor
         story = f"SAC (seed {self.plan.seed}) after {step} steps, whose mode returned {dict(self.history)[step]:.0f}"
         return lambda obs, rng: actor.act(np.asarray(obs, np.float32), rng), story
 
