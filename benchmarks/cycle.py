@@ -31,7 +31,7 @@ from arb.envs.rollout import Collector
 from arb.replay.arb import ARB
 from arb.replay.buffer import ReplayBuffer
 from arb.replay.samplers import Sampler, Uniform
-from interleaved import table
+from interleaved import cpu_model, table
 from rivals import TorchIQL
 from updates import matrix_rate, work
 
@@ -64,19 +64,24 @@ def ours(
     sampler: Sampler,
     cycles: int,
     size: Cycle,
+    every: int = 1,
 ) -> Callable[[], Parts]:
-    """A function that runs one cycle and returns the seconds of each part."""
+    """A function that runs one cycle, every second (or so) with a refresh, and returns the seconds of each part."""
     buffer = ReplayBuffer(len(data["rewards"]) + cycles * size.steps, sampler, seed=0)
     buffer.load_dataset(data)
     agent = IQL.create(jax.random.key(0), OBS, ACTION)
     collector = Collector(gymnasium.make("arb/hopper-v2"), np.random.SeedSequence(0))
 
+    turn = 0
+
     def cycle() -> Parts:
-        nonlocal agent
+        nonlocal agent, turn
         marks = [clock()]
         collector.collect(on_host(agent.actor), buffer, size.steps)
         marks.append(clock())
-        buffer.refresh(partial(scores, agent), rows_per_call=ROWS_PER_CALL)
+        if turn % every == 0:
+            buffer.refresh(partial(scores, agent), rows_per_call=ROWS_PER_CALL)
+        turn += 1
         marks.append(clock())
         batches = buffer.sample((size.updates, BATCH))
         marks.append(clock())
@@ -153,12 +158,14 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rows", type=float, nargs="+", default=[1e6, 2e6])
     options.add_argument("--cycles", type=int, default=2)
+    options.add_argument("--every", type=int, nargs="*", default=[], help="also ARB with a refresh at every k-th cycle")
     options.add_argument("--quick", action="store_true", help="one short cycle over 5,000 rows")
     options.add_argument("--cpu", action="store_true", help="count the time of this process alone, on a busy machine")
     chosen = options.parse_args()
     if chosen.cpu:
         global clock
         clock = time.process_time
+    print(cpu_model())
     torch.set_num_threads(1)
     size = Cycle(20, 4, 2) if chosen.quick else Cycle()
     for rows in (int(n) for n in ([5e3] if chosen.quick else chosen.rows)):
@@ -169,6 +176,7 @@ def main() -> None:
             "naive": ours(data, Uniform(), turns, size),
             "ARB": ours(data, ARB(0.5), turns, size),
             "ARB auto": ours(data, ARB("auto"), turns, size),
+            **{f"ARB auto, every {k}": ours(data, ARB("auto"), turns, size, k) for k in chosen.every},
             "ARB's matrix products": partial(at_the_limit, rows, size),
         }
         seen = [{name: run() for name, run in variants.items()} for _ in range(turns)][1:]
@@ -176,6 +184,8 @@ def main() -> None:
             name: {part: float(np.median([turn[name][part] for turn in seen])) for part in seen[0][name]}
             for name in variants
         }
+        for name in variants:  # which is not the same in every cycle
+            found[name]["refresh"] = float(np.mean([turn[name]["refresh"] for turn in seen]))
         naive, slow = sum(found["naive"].values()), sum(found["the release's way"].values())
         lines = []
         for name, parts in found.items():

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import gc
-import platform
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import numpy as np
 
+from arb.lab.machine import describe_machine, processor_text
+
 
 def cpu_model() -> str:
-    """The name of the processor, as far as the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown processor"
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown processor"
-    )
+    """The processor's name, family and model."""
+    return processor_text(describe_machine())
 
 
 def time_in_turns(

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import time
 from collections.abc import Callable
 
 import numpy as np
 
 from arb import ARB, ReplayBuffer
 from arb.replay.scores import CHUNK
-from interleaved import table, time_in_turns
+from interleaved import cpu_model, table, time_in_turns
 
 BATCH, EPISODE, OBS, ACTION = 256, 500, 11, 3
 Rival = Callable[[], object]
@@ -133,7 +134,7 @@ HOSTS = {
 }
 
 
-def measure(rows: int, batches: int, turns: int) -> dict[str, np.ndarray]:
+def measure(rows: int, batches: int, turns: int, clock: Callable[[], float]) -> dict[str, np.ndarray]:
     """Microseconds per batch of 256, for each turn of each rival."""
     data = Columns(rows)
     rivals: dict[str, tuple[Rival, int]] = {name: (run, batches) for name, run in ours(data, batches).items()}
@@ -150,7 +151,7 @@ def measure(rows: int, batches: int, turns: int) -> dict[str, np.ndarray]:
             continue
         rivals[name] = (lambda sample=sample: [sample(BATCH) for _ in range(batches)], batches)
         rivals[f"{name}, one call"] = (lambda sample=sample: sample(BATCH * batches), batches)
-    seconds = time_in_turns({name: run for name, (run, _) in rivals.items()}, turns)
+    seconds = time_in_turns({name: run for name, (run, _) in rivals.items()}, turns, clock)
     return {name: 1e6 * seconds[name] / count for name, (_, count) in rivals.items()}
 
 
@@ -169,13 +170,15 @@ def main() -> None:
     options.add_argument("--rows", type=float, nargs="+", default=[1e5, 1e6, 2e6, 1e7])
     options.add_argument("--batches", type=int, default=1000)
     options.add_argument("--turns", type=int, default=5)
+    options.add_argument("--cpu", action="store_true", help="count the time of this process alone, on a busy machine")
     options.add_argument("--quick", action="store_true", help="1e4 rows, ten batches, one turn")
     chosen = options.parse_args()
     if chosen.quick:
         chosen.rows, chosen.batches, chosen.turns = [1e4], 10, 1
+    print(cpu_model())
     lines, cost = [], {}
     for rows in (int(n) for n in chosen.rows):
-        found = measure(rows, chosen.batches, chosen.turns)
+        found = measure(rows, chosen.batches, chosen.turns, time.process_time if chosen.cpu else time.perf_counter)
         for name in HOSTS:
             other = found.pop(f"{name}, one call", None)
             if other is not None and np.median(other) < np.median(found[name]):

@@ -11,6 +11,7 @@ steps, one thread each.
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -19,7 +20,7 @@ from stable_baselines3 import SAC
 
 from arb import ARB
 from arb.adapters.sb3 import RefreshCallback, ReplayBuffer
-from interleaved import table, time_in_turns
+from interleaved import cpu_model, table, time_in_turns
 
 EPISODE = 200
 
@@ -63,17 +64,19 @@ def main() -> None:
     options.add_argument("--rows", type=float, nargs="+", default=[1e4, 1e5])
     options.add_argument("--steps", type=int, default=1000)
     options.add_argument("--turns", type=int, default=5)
+    options.add_argument("--cpu", action="store_true", help="count the time of this process alone, on a busy machine")
     options.add_argument("--quick", action="store_true", help="1e3 rows, 20 steps, one turn")
     chosen = options.parse_args()
     if chosen.quick:
         chosen.rows, chosen.steps, chosen.turns = [1e3], 20, 1
+    print(cpu_model())
     torch.set_num_threads(1)
     for rows in (int(n) for n in chosen.rows):
         rivals = {
             "Stable-Baselines3's own, uniform": turn(host_own(rows), chosen.steps, None),
             "arb, ARB": turn(ours(rows), chosen.steps, RefreshCallback(every=1000)),
         }
-        seconds = time_in_turns(rivals, chosen.turns)
+        seconds = time_in_turns(rivals, chosen.turns, time.process_time if chosen.cpu else time.perf_counter)
         lines, base = [], seconds["Stable-Baselines3's own, uniform"]
         for name, times in seconds.items():
             low, middle, high = np.percentile(times / base, [25, 50, 75])

@@ -13,6 +13,7 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 HELPERS = {"interleaved", "rivals"}
 """Modules that benchmarks share."""
 NEEDS = {
+    "batches": ["torchrl", "stable_baselines3"],
     "boundaries": ["h5py", "mujoco"],
     "cycle": ["torch", "mujoco"],
     "learning": ["gymnasium"],
