@@ -84,12 +84,19 @@ def test_a_flipped_bit_anywhere_is_refused(tmp_path):
             load(tmp_path / "flipped", IQL)
 
 
+FLOAT8 = b'{"x": {"dtype": "F8_E4M3", "shape": [1], "data_offsets": [0, 1]}}'
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "is damaged or was not written by arb.agents.save"),
         (pickle.dumps({"policy": 1}), "is damaged or was not written by arb.agents.save"),
         (b"PK\x03\x04" + bytes(100), "is damaged or was not written by arb.agents.save"),
+        (
+            len(FLOAT8).to_bytes(8, "little") + FLOAT8 + b"\0",
+            "is damaged or was not written by arb.agents.save .*float8",
+        ),
     ],
 )
 def test_a_file_of_another_format_is_refused_with_its_path(content, message, tmp_path):

@@ -272,7 +272,7 @@ def _read(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise DataError(f"{path} cannot be read: {error}") from None
     except KeyError:
         raise DataError(f"{path} holds no agent of this library: give a file written by arb.agents.save") from None
-    except (SafetensorError, ValueError, TypeError, RecursionError) as error:
+    except (SafetensorError, ValueError, TypeError, AttributeError, RecursionError) as error:  # NumPy has no float8
         raise DataError(f"{path} is damaged or was not written by arb.agents.save ({error}){_AGAIN}") from None
     if checksum != digest(about, arrays):
         raise DataError(f"{path} is damaged: its content does not match its checksum{_AGAIN}")
