@@ -30,12 +30,7 @@ def check_sampler(make: MakeSampler, *, draws: int = 100_000, seed: int = 0) -> 
     environments at once, a ring that has wrapped through the middle of an episode, rows added after a refresh.
     In each: probabilities sum to one; draws have the shape asked for and name living rows; equal generators give
     equal rows; frequencies match the probabilities, and what has none is never drawn; a restored sampler continues
-    with the same rows.
-
-    Args:
-        make: returns a new sampler, always with the same settings.
-        draws: rows to draw per situation for the comparison of frequencies.
-        seed: random seed.
+    with the same rows. `make` returns a new sampler, always with the same settings.
     """
     for situation, state in _SITUATIONS.items():
         try:
@@ -126,12 +121,7 @@ def check_agent(kind: Any, config: Any, *, obs_dim: int = 4, action_dim: int = 2
     leaves the agent passed in as it was, and reports finite losses; actions lie in [-1, 1] and have the right shape,
     also from the actor in NumPy; the score is one finite number per row; a file holds the agent bit for bit.
 
-    Args:
-        kind: the agent's class, for continuous actions.
-        config: its settings; small networks make this quick.
-        obs_dim: size of an observation.
-        action_dim: size of an action.
-        seed: random seed.
+    `kind` is the agent's class, for continuous actions, and `config` its settings; small networks make this quick.
     """
     import jax
 

@@ -44,19 +44,11 @@ class Samples(NamedTuple):
 class ReplayBuffer:
     """`arb.ReplayBuffer` behind the calls of CleanRL's scripts; `buffer` is the one within, with all it can do.
 
-    Args:
-        buffer_size: rows of the ring.
-        observation_space: not used; what is stored follows the first observations.
-        action_space: its bounds are those of the actions; without bounds, actions are discrete.
-        device: where sampled tensors go, any name torch knows, or "auto"; None gives NumPy arrays.
-        n_envs: environments that step together.
-        optimize_memory_usage: not used; no observation is ever stored twice.
-        handle_timeout_termination: whether a `done` that its info calls a time limit is not the end of the task.
-            Scripts that pass `terminations` never have one.
-        sampler: the strategy; ARB with its defaults if not given.
-        seed: random seed. If not given, it comes from NumPy's global stream, which the scripts seed.
-        boundaries: where trajectories of loaded data end, see `arb.replay.dataset`.
-        autoreset: how the environments reset: `envs` itself, or a word, as for `arb.ReplayBuffer`.
+    The arguments up to `handle_timeout_termination` are those of the scripts. Neither `observation_space` nor
+    `optimize_memory_usage` is used: what is stored follows the first observations, and none is ever stored twice. An
+    `action_space` without bounds is discrete. `device` is any name torch knows, or "auto"; None gives NumPy arrays.
+    With `handle_timeout_termination`, a `done` that its info calls a time limit is not the end of the task. The others
+    are those of `arb.ReplayBuffer`; without a `seed` it comes from NumPy's global stream, which the scripts seed.
     """
 
     def __init__(
@@ -146,21 +138,17 @@ class ReplayBuffer:
         that of TD3 and DDPG, the action itself. For any other policy use `rb.buffer.refresh(score)`.
         """
 
-        def policy(obs: Any) -> Any:
-            with self._torch.no_grad() if self._torch else nullcontext():
-                return actor(self._out(obs))
-
         def score(obs: Any, action: Any) -> Any:
-            answer = policy(obs)
+            with self._torch.no_grad() if self._torch else nullcontext():
+                answer = actor(self._out(obs))
+            if self._bounds is None:
+                return categorical_score(lambda _: answer, likelihood)(obs, action)
+            low, high = (np.asarray(bound, np.float64) for bound in self._bounds)
             if type(answer) in (tuple, list):
                 return tanh_gaussian_score(lambda _: answer, likelihood, low=low, high=high)(obs, action)
             return distance_score(lambda _: answer, scale=(high - low) / 2.0)(obs, action)
 
-        if self._bounds is None:
-            self.buffer.refresh(categorical_score(policy, likelihood))
-        else:
-            low, high = (np.asarray(bound, np.float64) for bound in self._bounds)
-            self.buffer.refresh(score)
+        self.buffer.refresh(score)
 
     def sample(self, batch_size: int, *, n_step: int = 1) -> Samples:
         """A batch, drawn by the strategy.

@@ -200,13 +200,8 @@ def create_replay_buffer(
 ) -> ReplayBuffer:
     """A replay buffer of `limit` transitions, as `d3rlpy.dataset.create_fifo_replay_buffer` makes it, with a strategy.
 
-    Args:
-        limit: transitions to keep; the oldest make way.
-        sampler: the strategy; ARB with its defaults if not given.
-        episodes: past experience.
-        env: for the shapes of observations and actions, if there are no episodes.
-        seed: random seed.
-        kwargs: what else the host's `ReplayBuffer` takes, such as a `transition_picker`.
+    `episodes` are past experience; without any, `env` has the shapes of observations and actions. Further arguments are
+    those of the host's `ReplayBuffer`, such as a `transition_picker`.
     """
     return ReplayBuffer(Ring(limit, sampler, seed), episodes=episodes, env=env, **kwargs)
 

@@ -41,13 +41,9 @@ class ReplayBuffer(buffers.ReplayBuffer):
     Arguments other than these are the host's. `optimize_memory_usage` is refused: it overwrites the next observation of
     the oldest row, and a strategy may draw any row.
 
-    Args:
-        sampler: the strategy; ARB with its defaults if not given. The buffer works on a copy of it.
-        seed: random seed. If not given, it comes from the `seed` of the model.
-        boundaries: where the episodes of loaded data end, see `arb.replay.dataset`.
-        n_steps: steps of the return. The host ignores the `n_steps` of a model with a buffer class of its own and says
-            so; give it here, in `replay_buffer_kwargs`, together with the model's `gamma`.
-        gamma: the discount between these steps.
+    The buffer works on a copy of `sampler`, and takes its `seed` from the model if none is given. The host ignores the
+    `n_steps` of a model with a buffer class of its own and says so: give it here, with the model's `gamma`.
+    `boundaries` says where the episodes of loaded data end, see `arb.replay.dataset`.
     """
 
     def __init__(
@@ -172,12 +168,10 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     # ---- batches out ---------------------------------------------------------------------------------------------
     def refresh(self, score: Score | None = None, env: Any = None) -> None:
-        """Weigh the rows anew under the current policy.
+        """Weigh the rows anew by a score `(obs, action) -> log-likelihood per row`, of actions in [-1, 1].
 
-        Args:
-            score: `(obs, action) -> log-likelihood per row`, of actions in [-1, 1]; see `actor_score`. Strategies that
-                do not ask the policy need none.
-            env: the VecNormalize the model trains with, if it does; the score then gets normalised observations.
+        See `actor_score`. Strategies that do not ask the policy need none. With `env`, the VecNormalize that a model
+        trains with, the score gets normalised observations.
         """
 
         def score_rows(rows: Ints | slice) -> Any:
@@ -245,13 +239,9 @@ class DictReplayBuffer(ReplayBuffer, buffers.DictReplayBuffer):
 
 
 class RefreshCallback(BaseCallback):
-    """Refreshes the buffer between collecting and training every so many steps, and logs metrics as `arb/...`.
+    """Refreshes the buffer between collecting and training `every` so many steps, and logs metrics as `arb/...`.
 
-    Args:
-        every: environment steps from one refresh to the next.
-        likelihood: which log-likelihood of the actor to use, see `arb.replay.scores`.
-        score: one of your own instead, `(obs, action) -> log-likelihood per row`, of actions in [-1, 1].
-        verbose: as for the host's callbacks.
+    A `score` of your own, `(obs, action) -> log-likelihood per row` of actions in [-1, 1], replaces `actor_score`.
     """
 
     def __init__(
@@ -302,21 +292,16 @@ def actor_score(model: Any, likelihood: Likelihood = "standard") -> Score:
             "that does not ask (arb.Uniform, arb.Mixed), or RefreshCallback(score=...) with a score of your own"
         )
 
-    def ready(obs: Any) -> tuple[Any, Any]:
-        model.actor.set_training_mode(False)  # as the host does before it acts; its train() switches back
-        return model.actor, obs_as_tensor(obs, model.device)
+    stochastic = hasattr(model.actor, "get_action_dist_params")
 
-    def action_of(obs: Any) -> Any:
-        actor, inputs = ready(obs)
+    def policy(obs: Any) -> Any:
+        actor, inputs = model.actor, obs_as_tensor(obs, model.device)
+        actor.set_training_mode(False)  # as the host does before it acts; its train() switches back
         with torch.no_grad():
-            return actor(inputs)
-
-    def policy(obs: Any) -> tuple[Any, Any]:
-        actor, inputs = ready(obs)
-        with torch.no_grad():
+            if not stochastic:
+                return actor(inputs)
             mean, log_std, latent = actor.get_action_dist_params(inputs)
             gaussian = actor.action_dist.proba_distribution(mean, log_std, **latent).distribution
         return gaussian.mean, gaussian.stddev.log()
 
-    stochastic = hasattr(model.actor, "get_action_dist_params")
-    return tanh_gaussian_score(policy, likelihood) if stochastic else distance_score(action_of)
+    return tanh_gaussian_score(policy, likelihood) if stochastic else distance_score(policy)

@@ -53,12 +53,8 @@ class StrategySampler(HostSampler):
 
     Rows are online unless they are written inside `offline()`, or were in the storage before the sampler saw it. The
     trajectory of an online row is what the collector wrote beside it; without that, rows are steps of one environment,
-    one after the other. In any case `("next", "done")` ends a trajectory.
-
-    Args:
-        sampler: the strategy; ARB with its defaults if not given. A copy of it is used.
-        seed: random seed.
-        trajectory_key: where the number of a row's trajectory is, if not where TorchRL writes it.
+    one after the other. In any case `("next", "done")` ends a trajectory. `trajectory_key` says where the number of a
+    row's trajectory is, if not where TorchRL writes it. A copy of the strategy is used.
     """
 
     def __init__(self, sampler: Sampler | None = None, *, seed: int | None = None, trajectory_key: Any = None):

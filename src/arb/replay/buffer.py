@@ -280,18 +280,9 @@ class ReplayBuffer:
         """Append one step of one environment.
 
         `terminated` says that the task ended, so the step is not bootstrapped; `truncated` that it was cut off, so
-        it is, from `next_obs`, which must be the observation before the reset. Both end the trajectory.
-
-        Args:
-            obs: the observation before the step.
-            action: the action taken.
-            reward: the reward.
-            next_obs: the observation that the step led to.
-            terminated: whether the task ended.
-            truncated: whether the episode was cut off.
-            env: the number of the environment.
-            origin: a word of your own, such as "corrections", sets steps apart from the policy's own.
-            extras: further values by name, such as `log_prob=-1.2`; batches have them as `batch.extras["log_prob"]`.
+        it is, from `next_obs`, which must be the observation before the reset. Both end the trajectory. `env` is the
+        number of the environment. `origin`, a word such as "corrections", sets steps apart from the policy's own.
+        Further values by name, such as `log_prob=-1.2`, come back as `batch.extras["log_prob"]`.
         """
         before, after = ({key: column[None] for key, column in leaves(part).items()} for part in (obs, next_obs))
         more = {name: np.asarray(value)[None] for name, value in extras.items()}
@@ -315,19 +306,9 @@ class ReplayBuffer:
     ) -> None:
         """Append one step of each of several environments, one row each, as `add` does for one.
 
-        Args:
-            obs: observations before the step.
-            action: the actions taken.
-            reward: the rewards.
-            next_obs: the observations the steps led to, at the end of an episode the final one.
-            terminated: whether the task ended.
-            truncated: whether the episode was cut off.
-            envs: the number of each row's environment; 0, 1, ... if not given.
-            valid: rows to take; the others are passed over, such as resets, which are not steps.
-            infos: what the vector environment returned with the step. Final observations in it replace those in
-                `next_obs`, as same-step autoreset needs.
-            origin: as in `add`.
-            extras: as in `add`, one row per environment.
+        `envs` has the number of each row's environment; 0, 1, ... if not given. Rows that are not `valid` are passed
+        over, such as resets, which are not steps. Final observations in `infos`, what the vector environment returned
+        with the step, replace those in `next_obs`, as same-step autoreset needs.
         """
         if self.autoreset == "next_step" and truncated is None:
             raise DataError("add_batch needs truncated with next-step autoreset, or the reset after it becomes a step")

@@ -69,11 +69,6 @@ class ReplayIndex:
     >>> index.refresh(lambda rows: np.array([-1.0, -1.0, -9.0, -1.0])[rows])
     >>> bool((index.sample_indices(1000) == 2).mean() < 0.01)
     True
-
-    Args:
-        capacity: rows of the ring.
-        sampler: the strategy; ARB with its defaults if not given.
-        seed: random seed.
     """
 
     def __init__(self, capacity: int, sampler: Sampler | None = None, seed: int | np.random.SeedSequence | None = None):
@@ -205,7 +200,8 @@ class ReplayIndex:
             total = int(steps.sum())
             gone = max(total - self.capacity, 0)  # rows that are overwritten by those behind them
             rows = np.arange(self.num_added, self.num_added + total) % self.capacity
-            self._free_overwritten(min(total, self.capacity))
+            for row in rows[self.capacity - self.size : self.capacity].tolist():
+                self._overwrite(row)
             ids = np.array([self._new_id() for _ in range(len(steps))], np.int64)
             ends = np.cumsum(steps) - 1
             alive = rows[gone:]
@@ -279,18 +275,6 @@ class ReplayIndex:
             unfinished.first = following
         elif following < 0:
             heapq.heappush(self._free, episode)
-
-    def _free_overwritten(self, coming: int) -> None:
-        """As `_overwrite`, for all rows that have to go when so many come, at most a whole ring of them."""
-        rows = self.rows_between(self.oldest, max(self.num_added + coming - self.capacity, self.oldest))
-        episode, following = self.episode_ids[rows], self.next_index[rows]
-        for unfinished in self.open.values():
-            own = np.flatnonzero(episode == unfinished.id)
-            if len(own):
-                unfinished.first = int(following[own[-1]])
-        for vanished in episode[following < 0].tolist():
-            if vanished not in self._open_by_id:
-                heapq.heappush(self._free, vanished)
 
     def _new_id(self) -> int:
         if self._free:
