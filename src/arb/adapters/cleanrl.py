@@ -19,7 +19,7 @@ from arb.adapters import seed_sequence
 from arb.errors import DataError
 from arb.replay.buffer import Loaded, ended_in, with_final_obs
 from arb.replay.buffer import ReplayBuffer as OurBuffer
-from arb.replay.dataset import Boundaries, Dataset, Obs
+from arb.replay.dataset import Boundaries, Dataset, Obs, mapped
 from arb.replay.samplers import Sampler
 from arb.replay.scores import Likelihood, categorical_score, distance_score, tanh_gaussian_score
 
@@ -164,8 +164,7 @@ class ReplayBuffer:
         over = batch.mask == 0.0
         discounts = self.buffer.gamma * np.where(over, 1.0, batch.mask).astype(np.float32)[:, None]
         action, done = batch.action.reshape(batch_size, -1), over.astype(np.float32)[:, None]
-        columns = (batch.obs, action, batch.next_obs, done, batch.reward[:, None], discounts)
-        return Samples(*(self._out(column) for column in columns))
+        return Samples(*self._out((batch.obs, action, batch.next_obs, done, batch.reward[:, None], discounts)))
 
     def __repr__(self) -> str:
         return f"ReplayBuffer({self.buffer.index.summary})"
@@ -174,7 +173,7 @@ class ReplayBuffer:
         """Metrics of the sampling distribution; docs/reference/metrics.md explains them."""
         return self.buffer.stats()
 
-    def _out(self, column: Any) -> Any:
-        if isinstance(column, dict):
-            return {key: self._out(values) for key, values in column.items()}
-        return column if self._torch is None else self._torch.as_tensor(column, device=self.device)
+    def _out(self, columns: Any) -> Any:
+        if self._torch is None:
+            return columns
+        return mapped(lambda values: self._torch.as_tensor(values, device=self.device), columns)

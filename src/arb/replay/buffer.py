@@ -35,6 +35,7 @@ from arb.replay.dataset import (
     differs,
     flags,
     leaves,
+    mapped,
     one_per_row,
     return_to_go,
     single_precision,
@@ -94,10 +95,7 @@ class Steps(NamedTuple):
     envs: Sequence[int]
 
     def only(self, chosen: list[int]) -> Steps:
-        def some(part: Any) -> Any:
-            return {key: column[chosen] for key, column in part.items()} if isinstance(part, dict) else part[chosen]
-
-        return Steps._make([*map(some, self[:-1]), [self.envs[i] for i in chosen]])
+        return Steps._make([*mapped(lambda column: column[chosen], self[:-1]), [self.envs[i] for i in chosen]])
 
 
 class ReplayBuffer:

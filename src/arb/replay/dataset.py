@@ -434,6 +434,13 @@ def unwrapped(columns: Leaves) -> Obs:
     return tuple(made[f"#{place}"] for place in range(len(made))) if "#0" in made else made
 
 
+def mapped(f: Callable[[Any], Any], value: Any) -> Any:
+    """f of an array, or of every array in dicts and tuples of them."""
+    if isinstance(value, dict):
+        return {key: mapped(f, part) for key, part in value.items()}
+    return tuple(mapped(f, part) for part in value) if isinstance(value, tuple) else f(value)
+
+
 def single_precision(column: Array) -> Array:
     """Floats become float32, which is what networks read and wide enough for whatever comes later; the rest stays."""
     if column.dtype.kind != "f" or column.dtype == np.float32:

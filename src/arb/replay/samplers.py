@@ -132,15 +132,12 @@ class Uniform(Sampler):
 class Mixed(Sampler):
     """A fixed share of every batch from each origin: the paper's Parallel at one half.
 
-    Counts are exact to a row, rows of one origin lie side by side, and what is missing of an origin without rows is
-    taken from the others in proportion.
+    `offline_share` is that of rows that are not online; or the share of each origin, by its name in
+    `load_dataset(dataset, origin=name)`. Rows of origins that are not named are not sampled. Counts are exact to a row,
+    rows of one origin lie side by side, and what an origin without rows lacks comes from the others in proportion.
 
     >>> Mixed({"offline": 0.25, "demos": 0.25, "online": 0.5})
     Mixed(offline_share={'offline': 0.25, 'demos': 0.25, 'online': 0.5})
-
-    Args:
-        offline_share: the share of rows that are not online; or the share of each origin, by its name in
-            `load_dataset(dataset, origin=name)`. Rows of origins that are not named are not sampled.
     """
 
     def __init__(self, offline_share: float | Mapping[str, float] = 0.5):
@@ -199,9 +196,7 @@ class Mixed(Sampler):
 class Annealed(Mixed):
     """The offline share of a batch falls linearly to zero (TorchRL's `OfflineToOnlineReplayBuffer.anneal`).
 
-    Args:
-        online_steps: after so many, no offline row is sampled any more; in a run, all of its online steps.
-        first_share: offline share of a batch at the first online step.
+    It is `first_share` at the first online step; after `online_steps` no offline row is sampled any more.
     """
 
     metric_names = ("offline_share",)
@@ -233,8 +228,7 @@ class Annealed(Mixed):
 class Recent(Sampler):
     """A row's probability falls geometrically with its age, down to the oldest row (Truncated Geometric replay).
 
-    Args:
-        half_life: age at which a row is half as likely as the newest one; a share of the rows up to 1, rows above.
+    At the age `half_life` it is half that of the newest row: a share of the rows up to 1, a number of rows above.
     """
 
     def __init__(self, half_life: float = 0.25):

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from arb.errors import DataError
 from arb.files import check_folder, read_json, write_text
-from arb.replay.dataset import Array, Ints, Leaves, cast_like, unwrapped
+from arb.replay.dataset import Array, Ints, Leaves, cast_like, mapped, unwrapped
 from arb.replay.samplers import State
 
 if TYPE_CHECKING:
@@ -72,12 +72,8 @@ def converted(value: Any, framework: Any, device: Any = None) -> Any:
         return framework.device_put(value, device)
     if name != "torch":
         raise DataError(f"batches can be converted to torch or jax, the modules; got {framework!r}")
-    if isinstance(value, dict):
-        return {key: converted(part, framework, device) for key, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(converted(part, framework, device) for part in value)
-    tensor = framework.from_numpy(value)
-    return tensor if device is None else tensor.to(device)
+    tensors = mapped(framework.from_numpy, value)
+    return tensors if device is None else mapped(lambda tensor: tensor.to(device), tensors)
 
 
 def n_step_return(path: Ints, reward: Array, gamma: float) -> tuple[Ints, NDArray[np.float64], Ints]:
@@ -132,8 +128,8 @@ class Files:
 
     def flush(self) -> None:
         """Wait until everything is on the disk."""
-        for mapped in self._maps.values():
-            mapped.flush()
+        for memory in self._maps.values():
+            memory.flush()
 
     def __reduce__(self) -> Any:
         raise DataError(f"a buffer in files cannot be copied: copy the folder {self.folder} while it is not open")
