@@ -24,7 +24,7 @@ from arb.envs.rollout import play
 from arb.suite.ladders import read_ladder
 from interleaved import cpu_model, table, time_in_turns
 
-POLICY = read_ladder("hopper").rungs["100"].policy
+POLICY = read_ladder("hopper").levels["100"].policy
 
 
 def make(limit: int) -> gymnasium.Env:

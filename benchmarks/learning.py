@@ -204,8 +204,8 @@ def online(agents: list[str], updates: int, steps: int, seeds: list[int], episod
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("offline", "online"))
-    parser.add_argument("--data", type=Path, default=DATA, help="folder of the Hopper sets ($ARB_DATA/d4rl-like)")
-    parser.add_argument("--sets", nargs="+", default=["hopper-medium-expert", "hopper-medium"])
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of the Hopper datasets ($ARB_DATA/d4rl-like)")
+    parser.add_argument("--datasets", nargs="+", default=["hopper-medium-expert", "hopper-medium"])
     parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS))
     parser.add_argument("--agents", nargs="+", choices=AGENTS, default=list(AGENTS))
     parser.add_argument("--updates", type=int)
@@ -221,4 +221,4 @@ if __name__ == "__main__":
     elif not given.data.is_dir():
         parser.error(f"there is no folder {given.data}: name the one with hopper-medium.hdf5 by --data or $ARB_DATA")
     else:
-        list(offline(given.data, given.sets, given.learners, given.updates or 50_000, given.seeds, given.episodes))
+        list(offline(given.data, given.datasets, given.learners, given.updates or 50_000, given.seeds, given.episodes))

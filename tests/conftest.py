@@ -37,7 +37,7 @@ def golden() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder with D4RL excerpts and D4RL-like sets: $ARB_DATA, or shared/data beside the checkout."""
+    """The folder with D4RL excerpts and D4RL-like datasets: $ARB_DATA, or shared/data beside the checkout."""
     folder = Path(os.environ.get("ARB_DATA", HERE.parent.parent / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip("needs the D4RL excerpts: set ARB_DATA to the folder that holds d4rl-excerpts/")

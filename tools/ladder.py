@@ -2,8 +2,8 @@
 
     python tools/ladder.py FOLDER src/arb/suite/policies/hopper-b.npz [--commit 49acd90] [--episodes 10 30]
 
-Rungs are chosen by the return of sampled actions, because that is what the datasets hold. Every snapshot is evaluated
-over a few episodes; those nearest to each rung again over more, and the second evaluation decides.
+Levels are chosen by the return of sampled actions, because that is what the datasets hold. Every snapshot is evaluated
+over a few episodes; those nearest to each level again over more, and the second evaluation decides.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from arb.envs import make
 from arb.envs.rollout import play
 from arb.files import read_json
 from arb.policies import load_policy
-from arb.suite.ladders import FRACTIONS, Ladder, Policy, Rung, write_ladder
+from arb.suite.ladders import FRACTIONS, Ladder, Level, Policy, write_ladder
 from arb.suite.recorder import random_actor
 
 CANDIDATES = 3
-"""Snapshots per rung that are evaluated a second time."""
+"""Snapshots per level that are evaluated a second time."""
 
 
 def snapshots(folder):
@@ -50,18 +50,18 @@ def nearest(returns, low, fraction):
 
 
 def select(env, policies, evaluate, low, about, episodes=(10, 30)):
-    """The ladder; no snapshot is on two rungs."""
+    """The ladder; no snapshot is on two levels."""
     few, many = episodes
     first = {step: evaluate(policy.sample, few) for step, policy in policies.items()}
     again = {step for fraction in FRACTIONS.values() for step in nearest(first, low, fraction)[:CANDIDATES]}
     sampled = {step: evaluate(policies[step].sample, many) for step in sorted(again)}
-    rungs = {"random": Rung("random", 0, low, low)}
+    levels = {"random": Level("random", 0, low, low)}
     chosen = {}
     for name in sorted(FRACTIONS, key=FRACTIONS.get, reverse=True):
         chosen[name] = next(step for step in nearest(sampled, low, FRACTIONS[name]) if step not in chosen.values())
     for name, step in reversed(chosen.items()):
-        rungs[name] = Rung(name, step, sampled[step], evaluate(policies[step].mode, many), policies[step])
-    return Ladder(env, rungs, about)
+        levels[name] = Level(name, step, sampled[step], evaluate(policies[step].mode, many), policies[step])
+    return Ladder(env, levels, about)
 
 
 def main():
@@ -93,8 +93,8 @@ def main():
     }
     ladder = select(plan["env"], snapshots(chosen.folder), mean, low, about, chosen.episodes)
     write_ladder(chosen.out, ladder)
-    for rung in ladder.rungs.values():
-        print(f"{rung.name:<8}{rung.steps:>10,} steps  sampled {rung.sampled:>9.1f}  mode {rung.mode:>9.1f}")
+    for level in ladder.levels.values():
+        print(f"{level.name:<8}{level.steps:>10,} steps  sampled {level.sampled:>9.1f}  mode {level.mode:>9.1f}")
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ def _type(name: str) -> str:
 
 
 def ladder_table() -> str:
-    """Every rung of every ladder that ships with the package."""
+    """Every level of every ladder that ships with the package."""
     from arb.data.tasks import env_reference, normalised
     from arb.suite.ladders import LADDERS, read_ladder
 
@@ -173,10 +173,10 @@ def ladder_table() -> str:
     for robot in sorted(path.stem for path in LADDERS.glob("*.npz")):
         ladder = read_ladder(robot)
         reference = env_reference(ladder.env)
-        for rung in ladder.rungs.values():
-            score = f"{float(normalised(rung.sampled, reference)):.1f}" if reference else ""
-            rows.append([robot, rung.name, f"{rung.steps:,}", f"{rung.sampled:,.0f}", score, f"{rung.mode:,.0f}"])
-    head = ["robot", "rung", "SAC steps", "return, sampled actions", "score", "return, mean actions"]
+        for level in ladder.levels.values():
+            score = f"{float(normalised(level.sampled, reference)):.1f}" if reference else ""
+            rows.append([robot, level.name, f"{level.steps:,}", f"{level.sampled:,.0f}", score, f"{level.mode:,.0f}"])
+    head = ["robot", "level", "SAC steps", "return, sampled actions", "score", "return, mean actions"]
     return table(head, rows)
 
 

@@ -85,9 +85,9 @@ def suggest(name: Any, known: Iterable[str], most: int = 1) -> str:
     >>> suggest("ARB", ["naive", "arb"])
     " (did you mean 'arb'?)"
     """
-    spelt = {word.lower(): word for word in known}
-    found = difflib.get_close_matches(str(name).lower(), spelt, n=most)
-    return f" (did you mean {' or '.join(repr(spelt[word]) for word in found)}?)" if found else ""
+    original = {word.lower(): word for word in known}
+    found = difflib.get_close_matches(str(name).lower(), original, n=most)
+    return f" (did you mean {' or '.join(repr(original[word]) for word in found)}?)" if found else ""
 
 
 def _shown(value: Any) -> str:

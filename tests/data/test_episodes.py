@@ -178,7 +178,7 @@ def test_antmaze_sets_without_next_observations(shared_data: Path, name: str, co
 
 
 def test_the_seam_of_two_recordings_is_found_without_a_flag() -> None:
-    """Medium-expert sets are two files in one; the first may stop in the middle of an episode."""
+    """Medium-expert datasets are two files in one; the first may stop in the middle of an episode."""
     parts = [walk([9, 4], seed=1), walk([6, 8], seed=2)]
     raw = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     raw["timeouts"][12] = False

@@ -75,15 +75,15 @@ def test_resets_are_near_the_pose_of_the_model(robot: str, position: float, velo
         assert (np.abs(env.data.qvel) <= velocity).all()
 
 
-def test_one_shaping_serves_file_and_environment() -> None:
-    shaping = Normalization(np.full(11, 0.5, np.float32), np.full(11, 2.0, np.float32), scale=3.0, shift=-1.0)
-    raw, shaped = arb.envs.make("hopper-medium-v2"), Preprocessed(arb.envs.make("hopper-medium-v2"), shaping)
-    first, shaped_first = raw.reset(seed=0)[0], shaped.reset(seed=0)[0]
-    np.testing.assert_array_equal(shaped_first, shaping.observations(first.astype(np.float32)))
-    assert shaped_first.dtype == np.float32
+def test_one_normalization_serves_file_and_environment() -> None:
+    normalization = Normalization(np.full(11, 0.5, np.float32), np.full(11, 2.0, np.float32), scale=3.0, shift=-1.0)
+    raw, normalized = arb.envs.make("hopper-medium-v2"), Preprocessed(arb.envs.make("hopper-medium-v2"), normalization)
+    first, normalized_first = raw.reset(seed=0)[0], normalized.reset(seed=0)[0]
+    np.testing.assert_array_equal(normalized_first, normalization.observations(first.astype(np.float32)))
+    assert normalized_first.dtype == np.float32
     action = np.zeros(3, np.float32)
     _, reward, *_ = raw.step(action)
-    _, shaped_reward, _, _, info = shaped.step(action)
+    _, shaped_reward, _, _, info = normalized.step(action)
     assert shaped_reward == pytest.approx(3 * float(reward) - 1, rel=1e-6)
     assert info["raw_reward"] == reward
 

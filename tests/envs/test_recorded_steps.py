@@ -206,8 +206,8 @@ def test_excerpts_of_antmaze(shared_data: Path, name: str, maze: str, off: int) 
 def test_antmaze_open_loop_stays_within_a_centimetre(shared_data: Path, name: str, maze: str, off: int) -> None:
     rows, env = excerpt(shared_data, f"antmaze-{name}-v0.hdf5"), AntMaze(maze)
     obs, after = rows["observations"], np.concatenate([rows["infos/qpos"], rows["infos/qvel"]], 1)
-    (jump,) = np.flatnonzero((obs[1:] != after[:-1]).any(1))
-    for first in (0, jump + 1):
+    (gap,) = np.flatnonzero((obs[1:] != after[:-1]).any(1))
+    for first in (0, gap + 1):
         env.set_state(obs[first, :15], obs[first, 15:])
         for row in range(first, first + 50):
             env.step(rows["actions"][row])

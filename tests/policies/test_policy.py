@@ -38,7 +38,7 @@ from arb.policies.export import export_policy as export_to_file
 
 OBS, ACTION = 5, 3
 BOX = gymnasium.spaces.Box(np.array([-2.0, 0.0, -1.0], np.float32), np.array([2.0, 3.0, 5.0], np.float32))
-SHAPING = Normalization(np.arange(OBS, dtype=np.float32), np.linspace(0.5, 3.0, OBS, dtype=np.float32))
+SCALING = Normalization(np.arange(OBS, dtype=np.float32), np.linspace(0.5, 3.0, OBS, dtype=np.float32))
 RAW = np.random.default_rng(7).normal(1.0, 3.0, (40, OBS))
 
 
@@ -63,8 +63,8 @@ def actor_of(name: str) -> Any:
     return jax.tree.map(lambda leaf: rng.normal(0.0, 0.6, leaf.shape).astype(np.float32), shapes.actor)
 
 
-def export_policy(actor: Any, shaping: Any, actions: Any, folder: Path, which: Any = "last", **more: Any) -> Path:
-    return export_to_file(RunFolder(folder).policy(which), actor, shaping, actions, **more)
+def export_policy(actor: Any, scaling: Any, actions: Any, folder: Path, which: Any = "last", **more: Any) -> Path:
+    return export_to_file(RunFolder(folder).policy(which), actor, scaling, actions, **more)
 
 
 @pytest.fixture(scope="module")
@@ -77,17 +77,17 @@ def actions_of(name: str) -> ActionMap:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-@pytest.mark.parametrize("shaping", [SHAPING, Normalization()], ids=["normalised", "raw"])
-def test_the_same_action_as_the_agents(actors, name, shaping, tmp_path):
+@pytest.mark.parametrize("scaling", [SCALING, Normalization()], ids=["normalised", "raw"])
+def test_the_same_action_as_the_agents(actors, name, scaling, tmp_path):
     actor, actions = actors[name], actions_of(name)
-    export_policy(actor, shaping, actions, tmp_path)
+    export_policy(actor, scaling, actions, tmp_path)
     policy = load_policy(tmp_path)
     ours, theirs = np.random.default_rng(1), np.random.default_rng(1)
     for obs in (RAW, RAW[0], RAW.reshape(4, 10, OBS)):
-        expected = np.asarray(actor.mode(shaping.observations(obs), theirs))
+        expected = np.asarray(actor.mode(scaling.observations(obs), theirs))
         np.testing.assert_array_equal(policy.mode(obs, ours), expected)
     np.testing.assert_array_equal(
-        policy(RAW, ours), actions.to_env(np.asarray(actor.mode(shaping.observations(RAW), theirs)))
+        policy(RAW, ours), actions.to_env(np.asarray(actor.mode(scaling.observations(RAW), theirs)))
     )
     assert ours.bit_generator.state == theirs.bit_generator.state
 
@@ -121,24 +121,24 @@ def test_actions_fill_the_range_of_the_environment(actors, tmp_path):
 
 
 def test_discrete_actions_are_numbers(actors, tmp_path):
-    export_policy(actors["discrete"], SHAPING, actions_of("discrete"), tmp_path)
+    export_policy(actors["discrete"], SCALING, actions_of("discrete"), tmp_path)
     policy = load_policy(tmp_path)
     assert policy(RAW).shape == (40,)
     assert set(policy(RAW).tolist()) <= set(range(ACTION))
     assert gymnasium.spaces.Discrete(ACTION).contains(policy(RAW[0]))
-    export_policy(actors["discrete"], SHAPING, ActionMap(gymnasium.spaces.Discrete(ACTION, start=5)), tmp_path)
+    export_policy(actors["discrete"], SCALING, ActionMap(gymnasium.spaces.Discrete(ACTION, start=5)), tmp_path)
     np.testing.assert_array_equal(load_policy(tmp_path)(RAW), policy(RAW) + 5)
 
 
 def test_chance_without_a_generator_starts_the_same_every_time(actors, tmp_path):
-    export_policy(actors["pex"], SHAPING, actions_of("pex"), tmp_path)
+    export_policy(actors["pex"], SCALING, actions_of("pex"), tmp_path)
     first, second = load_policy(tmp_path), load_policy(tmp_path)
     np.testing.assert_array_equal(first(RAW), second(RAW))
     assert not np.array_equal(first(RAW), load_policy(tmp_path)(RAW))  # its generator has moved on
 
 
 def test_needs_numpy_alone(actors, tmp_path):
-    export_policy(actors["pex"], SHAPING, actions_of("pex"), tmp_path)
+    export_policy(actors["pex"], SCALING, actions_of("pex"), tmp_path)
     code = f"""
 import sys
 for name in ("jax", "jaxlib", "optax", "gymnasium", "safetensors", "h5py", "matplotlib", "torch"):
@@ -155,7 +155,7 @@ print(json.dumps(policy(np.array({RAW[:2].tolist()!r}), np.random.default_rng(4)
 
 
 def test_run_folder_policy_folder_and_file_all_load(actors, tmp_path):
-    path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+    path = export_policy(actors["iql"], SCALING, actions_of("iql"), tmp_path)
     assert path == RunFolder(tmp_path).policy()
     assert [p.name for p in (tmp_path / "policy").iterdir()] == ["policy.npz"]  # nothing unfinished is left
     for place in (tmp_path, tmp_path / "policy", path, str(tmp_path)):
@@ -165,7 +165,7 @@ def test_run_folder_policy_folder_and_file_all_load(actors, tmp_path):
 def test_pretrained_best_and_last_policies_lie_side_by_side(actors, tmp_path):
     for scale, which in enumerate(POLICIES):
         actor = jax.tree.map(lambda x, s=scale: s * x, actors["iql"])
-        export_policy(actor, SHAPING, actions_of("iql"), tmp_path, which)
+        export_policy(actor, SCALING, actions_of("iql"), tmp_path, which)
     assert sorted(p.name for p in (tmp_path / "policy").iterdir()) == ["best.npz", "policy.npz", "pretrained.npz"]
     np.testing.assert_array_equal(load_policy(tmp_path)(RAW), load_policy(tmp_path, "last")(RAW))
     actions = [load_policy(place, which)(RAW) for which in POLICIES for place in (tmp_path, tmp_path / "policy")]
@@ -184,7 +184,7 @@ def test_pretrained_best_and_last_policies_lie_side_by_side(actors, tmp_path):
     ],
 )
 def test_a_policy_prints_in_one_line(actors, name, line, tmp_path):
-    export_policy(actors[name], SHAPING, actions_of(name), tmp_path)
+    export_policy(actors[name], SCALING, actions_of(name), tmp_path)
     assert repr(load_policy(tmp_path)) == line
 
 
@@ -198,7 +198,7 @@ def refused(place: Path, which: Any = "last") -> str:
 def test_bad_folders_are_refused_in_one_line(actors, tmp_path):
     assert "no such file or folder" in refused(tmp_path / "nowhere")
     assert "holds no last policy: give the folder of a finished run" in refused(tmp_path)
-    path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+    path = export_policy(actors["iql"], SCALING, actions_of("iql"), tmp_path)
     whole = path.read_bytes()
     for broken in (b"", b"text", whole[: len(whole) // 2], whole.replace(b"Gaussian", b"naissuaG")):
         path.write_bytes(broken)
@@ -220,7 +220,7 @@ def test_arrays_that_do_not_fit_are_refused(actors, tmp_path):
         {"low": np.zeros(OBS + 1)},
         {"std": np.ones((1, OBS))},
     ):
-        path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+        path = export_policy(actors["iql"], SCALING, actions_of("iql"), tmp_path)
         edited(path, **change)
         assert "damaged" in refused(tmp_path)
     edited(path, about=np.frombuffer(b'{"format": 1}', np.uint8))
@@ -230,7 +230,7 @@ def test_arrays_that_do_not_fit_are_refused(actors, tmp_path):
 
 
 def test_observations_that_do_not_fit_are_refused(actors, tmp_path):
-    export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+    export_policy(actors["iql"], SCALING, actions_of("iql"), tmp_path)
     policy = load_policy(tmp_path)
     for wrong in (np.zeros(OBS + 1), np.zeros((2, 1)), 0.0):
         with pytest.raises(DataError, match="observations of 5 numbers"):
@@ -247,9 +247,9 @@ def test_observations_that_do_not_fit_are_refused(actors, tmp_path):
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_sample_is_the_exploring_action_of_the_agent(actors, name, tmp_path):
     actor, actions = actors[name], actions_of(name)
-    export_policy(actor, SHAPING, actions, tmp_path)
+    export_policy(actor, SCALING, actions, tmp_path)
     policy = load_policy(tmp_path)
-    expected = actions.to_env(np.asarray(actor.act(SHAPING.observations(RAW), np.random.default_rng(5))))
+    expected = actions.to_env(np.asarray(actor.act(SCALING.observations(RAW), np.random.default_rng(5))))
     sampled = policy.sample(RAW, np.random.default_rng(5))
     np.testing.assert_array_equal(sampled, expected)
     assert not np.array_equal(sampled, policy.sample(RAW, np.random.default_rng(6)))
@@ -266,7 +266,7 @@ ROOM = {"walls": RAW[:, :4].reshape(40, 2, 2), "air": {"heat": RAW[:, 4]}}
 
 def test_a_policy_takes_the_dict_that_the_environment_gives(actors, tmp_path):
     assert shapes_of(RAW) is None
-    export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path, parts=shapes_of(ROOM))
+    export_policy(actors["iql"], SCALING, actions_of("iql"), tmp_path, parts=shapes_of(ROOM))
     policy = load_policy(tmp_path)
     flat = flat_vector(ROOM, (40,))
     np.testing.assert_array_equal(flat, RAW[:, [4, 0, 1, 2, 3]])  # by name
@@ -288,22 +288,22 @@ def test_a_policy_takes_the_dict_that_the_environment_gives(actors, tmp_path):
     ],
 )
 def test_a_dict_of_other_parts_is_refused(actors, obs, message, tmp_path):
-    export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path, parts=shapes_of(ROOM))
+    export_policy(actors["iql"], SCALING, actions_of("iql"), tmp_path, parts=shapes_of(ROOM))
     with pytest.raises(DataError, match=message):
         load_policy(tmp_path)(obs)
-    export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+    export_policy(actors["iql"], SCALING, actions_of("iql"), tmp_path)
     with pytest.raises(DataError, match="that are vectors"):
         load_policy(tmp_path)(obs)  # of a policy that knows of no parts
 
 
 # ---- observations outside the training data --------------------------------------------------------------------------
-SEEN = SHAPING.observations(RAW)
+SEEN = SCALING.observations(RAW)
 LOW, HIGH = RAW.min(0), RAW.max(0)
 NEAR, FAR = HIGH + 0.9 * (HIGH - LOW), np.where(np.arange(OBS) == 2, LOW - 1.1 * (HIGH - LOW), RAW[0])
 
 
 def ranged(actors: Any, tmp_path: Path, outside: Any = "warn", name: str = "iql", seen: Any = SEEN) -> Policy:
-    export_policy(actors[name], SHAPING, actions_of(name), tmp_path, observations=seen)
+    export_policy(actors[name], SCALING, actions_of(name), tmp_path, observations=seen)
     return load_policy(tmp_path, outside=outside)
 
 
@@ -359,7 +359,7 @@ def test_a_constant_entry_may_round_and_no_more(actors, tmp_path):
 
 
 def test_a_policy_without_a_range_reports_nothing(actors, tmp_path):
-    export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+    export_policy(actors["iql"], SCALING, actions_of("iql"), tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_policy(tmp_path)(np.full(OBS, 1e9))
@@ -371,7 +371,7 @@ def test_an_unknown_actor_is_refused(tmp_path):
 
 
 def test_a_file_that_names_other_kinds_or_sizes_is_refused(actors, tmp_path):
-    path = export_policy(actors["famo2o"], SHAPING, actions_of("famo2o"), tmp_path)
+    path = export_policy(actors["famo2o"], SCALING, actions_of("famo2o"), tmp_path)
     with np.load(path) as file:
         about = json.loads(file["about"].tobytes())
     assert about["actor"]["kind"] == "PolicyFamily"
@@ -394,14 +394,14 @@ def test_a_file_that_names_other_kinds_or_sizes_is_refused(actors, tmp_path):
 
 
 def test_a_file_that_unpacks_to_more_than_any_policy_is_refused_unread(actors, tmp_path, monkeypatch):
-    path = export_policy(actors["iql"], SHAPING, actions_of("iql"), tmp_path)
+    path = export_policy(actors["iql"], SCALING, actions_of("iql"), tmp_path)
     monkeypatch.setattr("arb.policies.export.LARGEST", path.stat().st_size // 2)
     monkeypatch.setattr("numpy.load", lambda *_, **__: pytest.fail("read"))
     assert "damaged" in refused(tmp_path)
 
 
 def test_a_fallback_action_stands_for_a_whole_chunk(actors, tmp_path):
-    export_policy(actors["qcfql"], SHAPING, actions_of("qcfql"), tmp_path, observations=SHAPING.observations(RAW))
+    export_policy(actors["qcfql"], SCALING, actions_of("qcfql"), tmp_path, observations=SCALING.observations(RAW))
     fallback = np.array([1.0, 2.0, 3.0], np.float32)
     policy, plain = load_policy(tmp_path, outside=fallback), load_policy(tmp_path)
     far = np.stack([RAW[0], np.full(OBS, np.nan), RAW[1]])

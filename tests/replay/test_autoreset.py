@@ -57,7 +57,7 @@ def steps(envs, mode):
             obs, _ = envs.reset(options={"reset_mask": over})
 
 
-def refuse_anything_that_is_no_step(buffer):
+def check_that_only_steps_are_taken(buffer):
     batch = buffer.gather(np.arange(len(buffer)))
     np.testing.assert_array_equal(batch.next_obs, batch.obs + 1)
     np.testing.assert_array_equal(batch.reward, batch.next_obs[:, 0])
@@ -73,7 +73,7 @@ def test_every_row_is_a_step(mode):
     buffer = ReplayBuffer(100, Uniform(), seed=0, autoreset=envs)
     for obs, action, reward, next_obs, terminated, truncated, infos in steps(envs, mode):
         buffer.add_batch(obs, action, reward, next_obs, terminated, truncated, infos=infos)
-    refuse_anything_that_is_no_step(buffer)
+    check_that_only_steps_are_taken(buffer)
     resets = 2 * (STEPS // (LENGTH + 1)) if mode == "next_step" else 0
     assert len(buffer) == 2 * STEPS - resets
 
@@ -92,7 +92,7 @@ def test_every_row_of_a_script_in_cleanrls_style_is_a_step(mode):
     )
     for obs, action, reward, next_obs, terminated, truncated, infos in steps(envs, mode):
         buffer.add(obs, next_obs, action, reward, terminated, infos, truncations=truncated)
-    refuse_anything_that_is_no_step(buffer.buffer)
+    check_that_only_steps_are_taken(buffer.buffer)
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])

@@ -28,7 +28,7 @@ def write_run(
     folder.mkdir(parents=True, exist_ok=True)
     described = {
         "config": config, "env": "Env-v0", "data": {"rows": 1000, "sha256": "0f" * 32},
-        "reference": list(reference) if reference else None, "shaping": {}, "versions": {"numpy": "2.0"},
+        "reference": list(reference) if reference else None, "normalization": {}, "versions": {"numpy": "2.0"},
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(described))
     words = [config["task"], config["agent"], config["replay.strategy"]]

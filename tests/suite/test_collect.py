@@ -1,4 +1,4 @@
-"""Collecting on a small real environment: SAC learns, stops, goes on, and its sets are what they say."""
+"""Collecting on a small real environment: SAC learns, stops, goes on, and its datasets are what they say."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_a_kept_policy_acts_as_the_agent_does(tmp_path: Path) -> None:
     agent = load_agent(tmp_path / "agent-00000400.safetensors", SAC)
     assert float(agent.actor.multiplier) != 1.0
     obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    kept, story = run.policy("100")
-    assert story.startswith("SAC (seed 1) after 400 steps")
+    kept, made_by = run.policy("100")
+    assert made_by.startswith("SAC (seed 1) after 400 steps")
     theirs = on_host(agent.actor).act(obs, np.random.default_rng(1))
     np.testing.assert_allclose(kept(obs, np.random.default_rng(1)), theirs, rtol=1e-5)
 

@@ -1,4 +1,4 @@
-"""tools/ladder.py: which snapshot becomes which rung."""
+"""tools/ladder.py: which snapshot becomes which level."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def evaluate(act: Any, episodes: int) -> float:
 
 def test_the_second_evaluation_decides_which_snapshot_is_which_rung() -> None:
     ladder = ladder_tool.select("x", {step: Snapshot(step) for step in range(0, 110, 10)}, evaluate, 0.0, {})
-    assert {name: rung.steps for name, rung in ladder.rungs.items()} == {
+    assert {name: level.steps for name, level in ladder.levels.items()} == {
         "random": 0, "10": 10, "25": 20, "33": 30, "50": 50, "75": 70, "100": 100,
     }  # fmt: skip
-    assert ladder.rungs["100"].mode == 101
+    assert ladder.levels["100"].mode == 101
 
 
 def test_no_snapshot_is_on_two_rungs() -> None:
-    """Halfcheetah learns so fast that one snapshot is the nearest to two rungs."""
+    """Halfcheetah learns so fast that one snapshot is the nearest to two levels."""
     worth = {10: 5.0, 20: 12.0, 30: 30.0, 40: 52.0, 50: 76.0, 60: 100.0}
     ladder = ladder_tool.select("x", {s: Snapshot(w) for s, w in worth.items()}, evaluate, 0.0, {}, (5, 6))
-    steps = [rung.steps for rung in ladder.rungs.values()]
+    steps = [level.steps for level in ladder.levels.values()]
     assert len(set(steps)) == len(steps) == 7
 
 

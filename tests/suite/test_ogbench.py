@@ -1,4 +1,4 @@
-"""OGBench's sets, recorded by its scripted experts."""
+"""OGBench's datasets, recorded by its scripted experts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_their_own_file_is_taken_where_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ogbench:cube-single-play-v0", "is not a single-task set of OGBench"),
+        ("ogbench:cube-single-play-v0", "is not a dataset of OGBench"),
         ("ogbench:antmaze-large-navigate-singletask-v0", r"cannot be recorded here .*put OGBench's file at"),
         ("ogbench:cube-single-noisy-singletask-v0", "cannot be recorded here"),
     ],

@@ -19,7 +19,7 @@ from arb.data.tasks import SUITE, TASKS, task_of
 from arb.envs.antmaze import MAZES
 from arb.replay.dataset import Dataset
 from arb.suite.datasets import Wanted, load_dataset, made, make, published, recorded_with, verdict, wanted
-from arb.suite.ladders import ACTION_GRID, FRACTIONS, LADDERS, Ladder, Policy, Rung, on_grid, read_ladder, write_ladder
+from arb.suite.ladders import ACTION_GRID, FRACTIONS, LADDERS, Ladder, Level, Policy, on_grid, read_ladder, write_ladder
 from arb.suite.mazes import LINGER, NOISE, Walk, cell_of, record_walks, relabelled, routes, waypoint
 from arb.suite.recorder import RECIPES, record, record_recipe
 
@@ -62,7 +62,7 @@ def test_sampled_actions_have_the_deviation_that_the_network_says() -> None:
 
 def test_a_policy_computes_exactly_so_that_no_processor_disagrees() -> None:
     """Integers give the same sums as float64 matrix products: in them no digit was ever rounded."""
-    policy = read_ladder("halfcheetah").rungs["100"].policy
+    policy = read_ladder("halfcheetah").levels["100"].policy
     obs = 30.0 * np.random.default_rng(0).normal(size=(50, 17))
     value = on_grid(np.clip(obs, -512, 512), 2.0**-16)
     for i, (weight, bias) in enumerate(policy.layers):
@@ -101,14 +101,14 @@ def test_emulated_processors_record_the_same_rows() -> None:
 def test_a_ladder_comes_back_from_its_file_in_half_precision(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     policy = Policy([(rng.normal(size=(3, 4)).astype(np.float16), np.zeros(4))])
-    rungs = {"random": Rung("random", 0, -1.0, -1.0), "100": Rung("100", 9, 5.0, 6.0, policy)}
-    write_ladder(tmp_path / "x.npz", Ladder("Pendulum-v1", rungs, {"command": "arb", "curve": [[9, 6.0]]}))
+    levels = {"random": Level("random", 0, -1.0, -1.0), "100": Level("100", 9, 5.0, 6.0, policy)}
+    write_ladder(tmp_path / "x.npz", Ladder("Pendulum-v1", levels, {"command": "arb", "curve": [[9, 6.0]]}))
     ladder = read_ladder("x", tmp_path)
     assert ladder.env == "Pendulum-v1"
     assert ladder.about == {"command": "arb", "curve": [[9, 6.0]]}
-    assert ladder.rungs["random"] == rungs["random"]
-    assert (ladder.rungs["100"].steps, ladder.rungs["100"].sampled, ladder.rungs["100"].mode) == (9, 5.0, 6.0)
-    np.testing.assert_array_equal(ladder.rungs["100"].policy.layers[0][0], policy.layers[0][0])
+    assert ladder.levels["random"] == levels["random"]
+    assert (ladder.levels["100"].steps, ladder.levels["100"].sampled, ladder.levels["100"].mode) == (9, 5.0, 6.0)
+    np.testing.assert_array_equal(ladder.levels["100"].policy.layers[0][0], policy.layers[0][0])
     with np.load(tmp_path / "x.npz", allow_pickle=False) as file:
         assert file["100.weight.0"].dtype == np.float16
     with pytest.raises(DataError, match="there is no ladder 'y'; there are x"):
@@ -118,22 +118,22 @@ def test_a_ladder_comes_back_from_its_file_in_half_precision(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(LADDERS.glob("*.npz")) if path.stem != "ant"])
 def test_shipped_ladders_rise_and_say_what_made_them(name: str) -> None:
     ladder = read_ladder(name)
-    returns = [rung.sampled for rung in ladder.rungs.values()]
-    assert list(ladder.rungs) == ["random", *FRACTIONS]
+    returns = [level.sampled for level in ladder.levels.values()]
+    assert list(ladder.levels) == ["random", *FRACTIONS]
     assert returns == sorted(returns)
-    assert len({rung.steps for rung in ladder.rungs.values()}) == len(ladder.rungs)
+    assert len({level.steps for level in ladder.levels.values()}) == len(ladder.levels)
     assert ladder.about["command"].startswith(f"arb data collect {ladder.env} expert")
     assert {"commit", "seed", "steps", "curve", "sac"} <= set(ladder.about)
     for name, fraction in FRACTIONS.items():  # each within an eighth of the whole way from where it should be
-        reached = (ladder.rungs[name].sampled - returns[0]) / (returns[-1] - returns[0])
+        reached = (ladder.levels[name].sampled - returns[0]) / (returns[-1] - returns[0])
         assert reached == pytest.approx(fraction, abs=0.125)
 
 
 def test_the_ant_s_ladder_has_the_policy_that_walks() -> None:
     ladder = read_ladder("ant")
     assert ladder.env == "arb/ant-goal-v0"
-    assert ladder.rungs["100"].sampled > 3 * ladder.rungs["random"].sampled
-    assert ladder.rungs["100"].policy.mode(np.zeros(29)).shape == (8,)
+    assert ladder.levels["100"].sampled > 3 * ladder.levels["random"].sampled
+    assert ladder.levels["100"].policy.mode(np.zeros(29)).shape == (8,)
 
 
 # ---- recording -------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_the_table_of_the_suite() -> None:
     assert SUITE["suite:antmaze-umaze-play"].horizon == 700
     assert SUITE["suite:hopper-mixed"].reference == TASKS["hopper-medium-v2"].reference
     assert {wanted(name).ladder for name in SUITE} == {path.stem for path in LADDERS.glob("*.npz")}
-    assert {rung for parts in RECIPES.values() for rung in parts} <= {"random", *FRACTIONS}
+    assert {level for parts in RECIPES.values() for level in parts} <= {"random", *FRACTIONS}
     parts = [(wanted(name).ladder, wanted(name).quality, wanted(name).rows) for name in
              ("suite:hopper-medium-expert-b", "suite:walker2d-random", "suite:antmaze-umaze-play",
               "suite:antmaze-large-diverse")]  # fmt: skip

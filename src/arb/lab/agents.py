@@ -108,9 +108,9 @@ def agent_class(name: str) -> Any:
     from arb import agents
 
     found = plug_in(name) if is_plug_in(name) else getattr(agents, agent_row(name).kind)
-    lacking = [part for part in ("create", "update", "score", "begin_online", "actor") if not hasattr(found, part)]
-    if lacking:
-        raise DataError(f"{name} is not an agent: it has no {', no '.join(lacking)}; see docs/extending.md")
+    missing = [part for part in ("create", "update", "score", "begin_online", "actor") if not hasattr(found, part)]
+    if missing:
+        raise DataError(f"{name} is not an agent: it has no {', no '.join(missing)}; see docs/extending.md")
     return found
 
 

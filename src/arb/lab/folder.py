@@ -226,7 +226,7 @@ class RunFolder:
         return Description(said["config"], env, reference, data, {str(k): str(v) for k, v in versions.items()})
 
     def curves(self) -> dict[str, Curve]:
-        """The evaluations in eval.csv, by phase; a value that is not finite, or an episode told twice, is refused.
+        """The evaluations in eval.csv, by phase; no value that is not finite, no episode twice.
 
         Where an environment reports success, episodes about which it says nothing had none.
         """

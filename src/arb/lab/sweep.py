@@ -41,7 +41,7 @@ from arb.lab.strategies import DEFAULT, STRATEGIES, strategy_row
 from arb.progress import PHASES, Screen, count, described
 from arb.suite.datasets import locate
 
-WAIT_SECONDS, SAVE_SECONDS = 0.5, 120.0  # between two looks for a folder to take; between two checkpoints
+WAIT_SECONDS, SAVE_SECONDS = 0.5, 120.0  # between two attempts to find a folder to take; between two checkpoints
 Message = dict[str, Any]
 Request = Mapping[str, Any]
 Say = Callable[[Message], None]

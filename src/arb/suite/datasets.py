@@ -100,7 +100,7 @@ def make(asked: Wanted, out: Path) -> Dataset:
 
     ladder = read_ladder(asked.ladder)
     with progress(f"making {asked.source}", asked.rows) as tell:
-        dataset = (_walks if asked.task.family == "antmaze" else _rungs)(asked, ladder, tell)
+        dataset = (_walks if asked.task.family == "antmaze" else _snapshots)(asked, ladder, tell)
     about = {
         "env": asked.task.env,
         "suite": asked.source,
@@ -118,15 +118,15 @@ def make(asked: Wanted, out: Path) -> Dataset:
     return dataset
 
 
-def _rungs(asked: Wanted, ladder: Ladder, tell: Callable[[int], None]) -> Dataset:
+def _snapshots(asked: Wanted, ladder: Ladder, tell: Callable[[int], None]) -> Dataset:
     from arb.envs import make as make_env
     from arb.suite.recorder import record_recipe
 
     def policy(name: str) -> tuple[Any, str]:
-        rung = ladder.rungs[name]
-        if rung.policy is None:
+        level = ladder.levels[name]
+        if level.policy is None:
             return None, "uniformly random actions"
-        return rung.policy.sample, f"SAC after {rung.steps} steps, mean return {rung.sampled:.0f}"
+        return level.policy.sample, f"SAC after {level.steps} steps, mean return {level.sampled:.0f}"
 
     return record_recipe(make_env(asked.task.env), asked.quality, policy, asked.rows, _seed(asked), tell)
 
@@ -139,12 +139,12 @@ def _walks(asked: Wanted, ladder: Ladder, tell: Callable[[int], None]) -> Datase
     # D4RL's walks in the umaze have at most 701 rows, all others 1,001.
     horizon = 701 if asked.quality == "umaze-play" else 1001
     walk = Walk(maze, anywhere, TOWARDS[kind])
-    dataset = record_walks(ladder.rungs["100"].policy, walk, horizon, asked.rows, _seed(asked), tell)
-    story = (
+    dataset = record_walks(ladder.levels["100"].policy, walk, horizon, asked.rows, _seed(asked), tell)
+    made_by = (
         f"an ant that walks from {'any' if anywhere else 'the start'} cell to goal after goal, "
         f"{TOWARDS[kind]:.0%} of them in the goal's cell, by waypoints, with action noise of {NOISE[0]} to {NOISE[1]}"
     )
-    return replace(dataset, provenance={"made_by": story, **dataset.provenance})
+    return replace(dataset, provenance={"made_by": made_by, **dataset.provenance})
 
 
 def _seed(asked: Wanted) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from arb.files import sha256_of, write_npz
 
 LADDERS = Path(__file__).parent / "policies"
 FRACTIONS = {"10": 0.10, "25": 0.25, "33": 1 / 3, "50": 0.50, "75": 0.75, "100": 1.0}
-"""Rungs above `random`, and how far each is on the way from random actions to the best policy."""
+"""Levels above `random`, and how far each is on the way from random actions to the best policy."""
 ACTION_GRID, VALUE_GRID, WEIGHT_GRID = 2.0**-20, 2.0**-16, 2.0**-14
 LARGEST_VALUE, LARGEST_WEIGHT = 2.0**9, 2.0**4
 """What the networks of ladders compute with. A sum of up to 128 products of such values and weights is a multiple
@@ -73,8 +73,8 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Rung:
-    """One policy of a ladder and what it is worth. The lowest rung, `random`, has no network."""
+class Level:
+    """One policy of a ladder and what it is worth. The lowest level, `random`, has no network."""
 
     name: str
     steps: int
@@ -88,10 +88,10 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The rungs from `random` to `100`, and what made them."""
+    """The levels from `random` to `100`, and what made them."""
 
     env: str
-    rungs: Mapping[str, Rung]
+    levels: Mapping[str, Level]
     about: Mapping[str, Any] = field(default_factory=dict)
     sha256: str = ""
     """Of the file."""
@@ -105,21 +105,25 @@ def read_ladder(name: str, folder: Path = LADDERS) -> Ladder:
     path = folder / f"{name}.npz"
     with np.load(path, allow_pickle=False) as arrays:
         about = json.loads(arrays["about"].tobytes())
-        rungs = {}
+        levels = {}
         for row in about.pop("rungs"):
             count = sum(key.startswith(f"{row['name']}.weight.") for key in arrays)
             parts = ([arrays[f"{row['name']}.{part}.{i}"] for part in ("weight", "bias")] for i in range(count))
-            rungs[row["name"]] = Rung(**row, policy=Policy(parts) if count else None)
-    return Ladder(about.pop("env"), rungs, about, sha256_of(path))
+            levels[row["name"]] = Level(**row, policy=Policy(parts) if count else None)
+    return Ladder(about.pop("env"), levels, about, sha256_of(path))
 
 
 def write_ladder(path: Path, ladder: Ladder) -> None:
     """Write a ladder; the file appears under its name only when it is complete."""
-    rows = [{key: getattr(rung, key) for key in ("name", "steps", "sampled", "mode")} for rung in ladder.rungs.values()]
-    about = {"env": ladder.env, **ladder.about, "rungs": rows}
+    levels, keys = ladder.levels.values(), ("name", "steps", "sampled", "mode")
+    about = {
+        "env": ladder.env,
+        **ladder.about,
+        "rungs": [{key: getattr(level, key) for key in keys} for level in levels],
+    }
     arrays: dict[str, Any] = {"about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
-    for rung in ladder.rungs.values():
-        for i, (weight, bias) in enumerate(rung.policy.layers if rung.policy else ()):
-            arrays[f"{rung.name}.weight.{i}"] = weight.astype(np.float16)
-            arrays[f"{rung.name}.bias.{i}"] = bias.astype(np.float16)
+    for level in levels:
+        for i, (weight, bias) in enumerate(level.policy.layers if level.policy else ()):
+            arrays[f"{level.name}.weight.{i}"] = weight.astype(np.float16)
+            arrays[f"{level.name}.bias.{i}"] = bias.astype(np.float16)
     write_npz(path, arrays)

@@ -1,8 +1,8 @@
-"""OGBench's single-task sets: its own files where they are on this machine, else recorded with its scripted experts.
+"""OGBench's single-task datasets: its own files where they are on this machine, else recorded by its scripted experts.
 
-`ogbench:cube-single-play-singletask-v0` names a set and, without the word for its kind of data (`play`, `navigate`,
+`ogbench:cube-single-play-singletask-v0` names a dataset and, without the word for its kind of data (`play`, `navigate`,
 `noisy`), an environment of the package `ogbench`. Its manipulation tasks come with scripted experts and its mazes with
-shortest ways, so a set can be recorded without network by the loop below. As in OGBench's files, data are recorded
+shortest ways, so a dataset can be recorded without network by the loop below. As in OGBench's files, data are recorded
 without a task, and rewards and ends are put in afterwards by OGBench's own relabelling: since version 1.2 both belong
 to the state in which an action is taken.
 """
@@ -32,16 +32,16 @@ COLUMNS = ("observations", "actions", "terminals", "qpos", "button_states")
 
 
 def ogbench_file(source: str, make: bool = True) -> Path:
-    """The file of a set in D4RL's layout, in the cache; made on first use, or refused if it is not to be made."""
+    """The file of a dataset in D4RL's layout, in the cache; made on first use, or refused if it is not to be made."""
     task = task_of(source)
     if task is None:
-        raise DataError(f"{source!r} is not a single-task set of OGBench: write ogbench:cube-single-play-singletask-v0")
+        raise DataError(f"{source!r} is not a dataset of OGBench: write ogbench:cube-single-play-singletask-v0")
     path = cache_directory() / "ogbench" / f"{source.partition(':')[2]}.hdf5"
     if not path.exists():
         if not make:
             raise DataError(f"{source} is not made yet: 'arb data info {source}' makes it")
-        steps, story = _steps(task)
-        about = {"env": task.env, "ogbench": source, "made_by": story}
+        steps, made_by = _steps(task)
+        about = {"env": task.env, "ogbench": source, "made_by": made_by}
         write_dataset(path, replace(_relabelled(task, steps), provenance=about), compression=1)
     return path
 

@@ -63,15 +63,15 @@ def record_recipe(
     `policy` turns the name of a policy into how it acts in [-1, 1] (None: at random) and what made it.
     """
     recipe = RECIPES[quality]
-    parts, stories, planned = [], [], 0
+    parts, said, planned = [], [], 0
     for number, (name, share) in enumerate(recipe.items()):
-        actor, story = policy(name)
+        actor, made_by = policy(name)
         wanted = share * rows // sum(recipe.values())
         act = random_actor(env) if actor is None else _in_env(env, actor)
         parts.append(record(env, act, wanted, (*seed, number), lambda done: tell(planned + done)))  # noqa: B023
-        stories.append(f"{len(parts[-1])} rows of {story}")
+        said.append(f"{len(parts[-1])} rows of {made_by}")
         planned += wanted
-    return replace(Dataset.concatenate(parts), provenance={"made_by": "; then ".join(stories)})
+    return replace(Dataset.concatenate(parts), provenance={"made_by": "; then ".join(said)})
 
 
 def _in_env(env: Any, actor: Actor) -> Actor:

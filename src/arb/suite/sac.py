@@ -118,8 +118,8 @@ class Run:
         """How the policy of this name (a key of `FRACTIONS`) acts, and what made it."""
         step = reaches(self.history, FRACTIONS[name])
         actor = load_policy(self.folder / f"actor-{step:08d}.npz").actor
-        story = f"SAC (seed {self.plan.seed}) after {step} steps, whose mode returned {dict(self.history)[step]:.0f}"
-        return lambda obs, rng: actor.act(np.asarray(obs, np.float32), rng), story
+        made_by = f"SAC (seed {self.plan.seed}) after {step} steps, whose mode returned {dict(self.history)[step]:.0f}"
+        return lambda obs, rng: actor.act(np.asarray(obs, np.float32), rng), made_by
 
     def replay(self, until: int) -> Dataset:
         """Everything the run did up to a step, in order, with actions as the environment took them."""
