@@ -34,7 +34,7 @@ def count(number: int, noun: str) -> str:
 def counts(numbers: Iterable[int], noun: str) -> str:
     """The smallest and the largest number with their noun, e.g. "2 to 4 seeds"."""
     low, *_, high = sorted([*numbers] * 2) or (0, 0)
-    return count(low, noun) if low == high else f"{low} to {high} {noun}s"
+    return count(low, noun) if low == high else f"{low:,} to {high:,} {noun}s"
 
 
 class Screen:

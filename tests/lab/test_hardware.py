@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from arb.cli import main
+from arb.errors import DataError
 from arb.lab.estimate import REPLICATES, fitted_q_evaluation
 from arb.lab.folder import RunFolder
 from arb.lab.setup import Setup
@@ -68,6 +69,24 @@ def test_an_exception_of_the_robot_is_one_line_and_the_same_command_continues(ro
     Robot.open = 0
     assert command(robot, "--env", "arb-tests/robot-v0", "--hardware") == 0
     assert Robot.steps == 50 + 40  # 49 steps were kept
+
+
+def test_a_policy_can_be_played_while_pre_training_goes_on(robot):
+    config = tiny.config_of(robot / "data.npz", "iql", "naive", **{"evaluation.every": 20})
+    seen = []
+
+    def tell(phase, step, _total, _metrics):
+        seen.append((phase, step, RunFolder(robot / "run").policy().exists()))
+
+    run(config, robot / "run", tell=tell)
+    assert [there for phase, step, there in seen if phase == "pretrain" and step >= 20] == [True, True]
+
+
+def test_a_start_that_is_refused_leaves_no_run(robot):
+    config = tiny.config_of(robot / "data.npz", "iql", "naive")
+    with pytest.raises(DataError, match="has no pre-training for this run"):
+        run(config, robot / "run", pretraining=robot / "other")
+    assert not RunFolder(robot / "run").config_file.exists()
 
 
 def test_an_untrained_policy_is_not_sent(robot, capsys):

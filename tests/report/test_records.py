@@ -300,6 +300,14 @@ def test_of_several_settings_the_unusual_ones_are_named():
     assert sorted(found.variants()) == sorted(names)
 
 
+def test_a_budget_that_only_other_tasks_have_is_not_named():
+    long, short = {"schedule.online": 10_000}, {"schedule.online": 4_000}
+    two = [flat(1.0, task="a", leaves=long), flat(1.0, task="a", leaves=short)]
+    names = ["ARB online=4000", "ARB online=10000"]
+    assert set(variants(*two, flat(1.0, task="b", leaves={"schedule.online": 500}))) == {*names, "ARB"}
+    assert set(variants(*two, flat(1.0, task="b", leaves=short))) == set(names), "one column for both tasks"
+
+
 def test_only_what_differs_within_a_task_counts():
     hot = flat(1.0, task="hopper-medium-v2", leaves={"replay.temperature": 2.0})
     cold = flat(1.0, task="walker2d-medium-v2", leaves={"replay.temperature": 0.5})

@@ -190,6 +190,9 @@ def test_all_tables_of_a_report_have_names_of_their_own():
 def test_training_in_words():
     cells = results(flat(1.0), flat(1.0, task=WALKER, leaves={"schedule.online": 500, "schedule.pretrain": 10})).groups
     assert steps_of(cells) == "10 updates offline and 500 steps online or 4,000 updates offline and 10,000 steps online"
+    third = flat(1.0, task="third", leaves={"schedule.online": 60_000})
+    cells = results(third, *(run for cell in cells for run in cell.runs)).groups
+    assert steps_of(cells) == "10 to 4,000 updates offline and 500 to 60,000 steps online"
     notes = score_table(results(record(([1.0, 2.0], [1.0, 2.0]))), "iql").notes
     assert notes[1].endswith("an evaluation has 1 to 2 episodes.")  # one while pre-training
 

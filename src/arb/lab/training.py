@@ -94,11 +94,11 @@ def run_locked(
         raise DataError("an untrained policy is not sent to hardware: schedule.pretrain must be at least 1")
     place.clean()
     check_memory(f"a run on {config.task}", setup.memory)
-    place.write_config(config, setup.describe())
-    place.done_mark.unlink(missing_ok=True)  # of a shorter run that is continued
     shared = Pretrained(cache, setup)
     if pretraining is not None and not shared.done:
         raise DataError(f"{pretraining} has no pre-training for this run: it was done under other settings")
+    place.write_config(config, setup.describe())
+    place.done_mark.unlink(missing_ok=True)  # of a shorter run that is continued
     training = Training(config, place, setup, tell or (lambda *_: None), save_every, shared)
     with stoppable() if stop is None else nullcontext(stop) as asked_to_stop:
         try:
@@ -310,7 +310,7 @@ class Training:
         if state.phase == "online" and state.step > 0 and (state.best is None or mean > state.best):
             state.best = mean
             self._export(actor, "best", state.buffer)
-        if state.phase == "online":
+        if state.phase == "online" or state.step:  # also while pre-training, for whoever watches
             self._export(state.agent.actor, "last", state.buffer)
         return mean
 

@@ -627,10 +627,12 @@ def group_runs(runs: Runs) -> Results:
     """Group runs by task, agent and variant; settings other than the seed that differ become part of its name."""
     shown = [run for run in runs.all if run.curves]
     keys = _distinguishing_keys(shown)
+    plain = _same_in_a_task(shown, {key for some in keys.values() for key in some})
     found: dict[tuple[str, str, str], list[Record]] = {}
     duplicates = []
     for run in sorted(shown, key=lambda run: (run.status != "done", run.seed, run.place)):
-        group = found.setdefault((run.task, run.agent, _label(run, keys[run.agent, run.strategy])), [])
+        label = _label(run, [key for key in keys[run.agent, run.strategy] if key not in plain[run.agent, run.task]])
+        group = found.setdefault((run.task, run.agent, label), [])
         if any(other.seed == run.seed for other in group):
             duplicates.append(run)
         else:
@@ -671,6 +673,26 @@ def _distinguishing_keys(runs: Sequence[Record]) -> dict[tuple[str, str], list[s
         others = [key for (a, _), keys in found.items() if a == agent for key in keys if key not in chosen]
         chosen += dict.fromkeys(key for key in others if not key.startswith("replay."))
     return found
+
+
+def _same_in_a_task(runs: Sequence[Record], keys: Iterable[str]) -> dict[tuple[str, str], set[str]]:
+    """Per agent and task the settings, not replay's own, with one value there that no other task has."""
+    values: dict[str, dict[tuple[str, str], set[str]]] = {}
+    for run in runs:
+        for key in keys:
+            where = values.setdefault(key, {}).setdefault((run.agent, run.task), set())
+            where.add(format_value(run.config.get(key)))
+    return {
+        place: {
+            key
+            for key, by_place in values.items()
+            if not key.startswith("replay.") and len(by_place[place]) == 1
+            if not any(
+                by_place[place] & some for other, some in by_place.items() if other != place and other[0] == place[0]
+            )
+        }
+        for place in {(run.agent, run.task) for run in runs}
+    }
 
 
 def _differing(runs: Sequence[Record]) -> set[str]:

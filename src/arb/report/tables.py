@@ -198,7 +198,11 @@ def steps_of(groups: Iterable[RunGroup]) -> str:
         return f"{value:,}" if isinstance(value, int) else str(value)
 
     keys = ("schedule.pretrain", "schedule.online")
-    plans = {tuple(amount(run.config.get(key, "?")) for key in keys) for group in groups for run in group.runs}
+    numbers = [tuple(run.config.get(key, "?") for key in keys) for group in groups for run in group.runs]
+    plans = {tuple(map(amount, plan)) for plan in numbers}
+    if len(plans) > 2 and all(isinstance(number, int) for plan in numbers for number in plan):
+        offline, online = zip(*numbers, strict=True)
+        return f"{counts(offline, 'update')} offline and {counts(online, 'step')} online"
     return " or ".join(f"{offline} updates offline and {online} steps online" for offline, online in sorted(plans))
 
 
