@@ -4,14 +4,16 @@
 - the part of README.md that is about results.
 
 Archives in folders below results/ are not on these pages: `first-edition` was made with agents that did not work,
-`offline` holds the reference scores of docs/suite.md.
+`offline` holds the reference scores of docs/suite.md, `own-code` what forecasts about plain TD3 and SAC are judged by.
 """
 
+import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -297,7 +299,9 @@ def hours(runs: Sequence[Record]) -> float:
     )
 
 
-def results_page(campaigns: Sequence[Campaign], expected: str, offline: Sequence[Record] = ()) -> str:
+def results_page(
+    campaigns: Sequence[Campaign], expected: str, offline: Sequence[Record] = (), own_code: Sequence[Any] = ()
+) -> str:
     """The main page, correct also with few runs."""
     parts = ["# Results", _MADE]
     parts.append("**Question.** Does adaptive replay help when an agent that works is fine-tuned online, and when?")
@@ -314,7 +318,7 @@ def results_page(campaigns: Sequence[Campaign], expected: str, offline: Sequence
             main_table(main, agent),
         ]
         parts.append(f"## What was run\n\n{archive_table(campaigns)}")
-    found = {one.name: one.done for one in campaigns} | {"offline": list(offline)}
+    found = {one.name: one.done for one in campaigns} | {"offline": list(offline), "own-code": list(own_code)}
     parts.append(f"## What was expected, and what came\n\n{judged(expected, found)}")
     if any(one.done for one in campaigns):
         parts.append(f"## Where it loses\n\n{losses(campaigns)}")
@@ -428,7 +432,12 @@ def write_results(folder: Path, docs: Path) -> tuple[Path, ...]:
             if name.rpartition("--")[0] in {f"{one.name}-{one.results.file(a)}" for a in one.results.agents()}
         ]
         below[f"{one.name}.md"] = archive_page(one, own).encode()
-    page = results_page(campaigns, expected.read_text() if expected.is_file() else "", offline)
+    own_code = [
+        json.loads(line)
+        for path in sorted((folder / "own-code").glob(f"*{ARCHIVE}"))
+        for line in path.read_text().splitlines()
+    ]
+    page = results_page(campaigns, expected.read_text() if expected.is_file() else "", offline, own_code)
     return write_files(
         docs, {**{f"results/{name}": content for name, content in below.items()}, "results.md": page.encode()}
     )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from tools.pages import table
@@ -147,7 +148,58 @@ def mean_gain(runs: Sequence[Record]) -> Judgement:
     return (bool(low is not None and low > 0) if len(found) >= 12 else None), text
 
 
-JUDGES: Mapping[tuple[str, int], tuple[str, Callable[[Sequence[Record]], Judgement]]] = {
+# ---- plain TD3 and SAC: rows as benchmarks/own_code.py writes them ---------------------------------------------------
+SEEDS = 5
+AUTO, HALF, UNIFORM_CRITICS = "arb_auto 0.25", "arb_auto 0.5", "uniform critics"
+
+
+def minus_uniform(rows: Sequence[Any], agent: str, strategy: str) -> np.ndarray:
+    """One difference per seed: the mean of the online curve minus that of uniform sampling."""
+    area = {(row["strategy"], row["seed"]): np.mean(row["curve"]) for row in rows if row["agent"] == agent}
+    seeds = sorted(seed for name, seed in area if name == strategy and ("uniform", seed) in area)
+    return np.array([area[strategy, seed] - area["uniform", seed] for seed in seeds])
+
+
+def by_seed(apart: np.ndarray) -> str:
+    return f"{apart.mean():+.0f} ({', '.join(f'{x:+.0f}' for x in apart)})"
+
+
+def td3_loses(rows: Sequence[Any]) -> Judgement:
+    apart = minus_uniform(rows, "td3", AUTO)
+    if not len(apart):
+        return None, "no run yet"
+    below = int((apart < 0).sum())
+    return (below >= 4 if len(apart) >= SEEDS else None), f"below in {below} of {len(apart)} seeds: {by_seed(apart)}"
+
+
+def sac_alike(rows: Sequence[Any]) -> Judgement:
+    apart = minus_uniform(rows, "sac", AUTO)
+    if len(apart) < 2:
+        return None, "no interval yet"
+    mean, low, high = stats.t_interval([apart])
+    came = bool(low is not None and high is not None and low <= 0.0 <= high)
+    return (came if len(apart) >= SEEDS else None), f"{mean:+.0f} [{low:+.0f}, {high:+.0f}] over {len(apart)} seeds"
+
+
+def half_costs_less(rows: Sequence[Any]) -> Judgement:
+    both = {agent: [minus_uniform(rows, agent, name) for name in (HALF, AUTO)] for agent in ("td3", "sac")}
+    both = {agent: pair for agent, pair in both.items() if all(len(apart) for apart in pair)}
+    text = "; ".join(f"{agent} {half.mean():+.0f} against {auto.mean():+.0f}" for agent, (half, auto) in both.items())
+    whole = len(both) == 2 and min(len(apart) for pair in both.values() for apart in pair) >= SEEDS
+    return (all(half.mean() > auto.mean() for half, auto in both.values()) if whole else None), text or "no run yet"
+
+
+def critics_repair(rows: Sequence[Any]) -> Judgement:
+    auto, repaired = (minus_uniform(rows, "td3", name) for name in (AUTO, UNIFORM_CRITICS))
+    if not len(auto) or not len(repaired):
+        return None, "no run yet"
+    text = f"TD3 {repaired.mean():+.0f} against {auto.mean():+.0f}"
+    if auto.mean() >= 0.0:
+        return None, f"there was no loss to take away: {text}"
+    return (bool(repaired.mean() >= auto.mean() / 2) if len(auto) >= SEEDS else None), text
+
+
+JUDGES: Mapping[tuple[str, int], tuple[str, Callable[[Sequence[Any]], Judgement]]] = {
     ("reference", 1): ("offline", iql_above_cloning),
     ("reference", 2): ("offline", expert_scores),
     ("reference", 3): ("offline", random_scores),
@@ -161,6 +213,10 @@ JUDGES: Mapping[tuple[str, int], tuple[str, Callable[[Sequence[Record]], Judgeme
     ("locomotion", 5): ("locomotion", above_offline),
     ("locomotion", 6): ("locomotion", between),
     ("locomotion", 7): ("locomotion", mean_gain),
+    ("own-code", 1): ("own-code", td3_loses),
+    ("own-code", 2): ("own-code", sac_alike),
+    ("own-code", 3): ("own-code", half_costs_less),
+    ("own-code", 4): ("own-code", critics_repair),
 }
 """By campaign and number of the sentence: the archive that it is about, and the judge."""
 
@@ -177,7 +233,7 @@ def sentences(text: str) -> dict[tuple[str, int], str]:
     return found
 
 
-def judged(text: str, runs: Mapping[str, Sequence[Record]]) -> str:
+def judged(text: str, runs: Mapping[str, Sequence[Any]]) -> str:
     """A table of all sentences with what came; one without a judge is told apart."""
     rows = []
     for (campaign, number), sentence in sentences(text).items():
