@@ -263,7 +263,7 @@ def test_every_replay_metric_is_defined_once():
     own = {name for row in STRATEGIES.values() for name in row.metric_names}
     names = defined("Replay")
     assert len(names) == len(set(names))
-    assert set(names) == {*LOGGED, *own, *buffer.stats()}
+    assert set(names) == {*LOGGED, *own, *buffer.stats(), "policy_version"}
 
 
 def test_every_metric_of_an_update_is_defined_once():

@@ -12,6 +12,7 @@ from arb.errors import DataError
 from arb.replay.arb import ARB
 from arb.replay.buffer import ReplayBuffer
 from arb.replay.dataset import Dataset, keep_best
+from arb.replay.robot import Recorder, limited
 from arb.replay.samplers import Annealed, Mixed, Prioritized, Recent, Sampler, Uniform
 from arb.replay.scores import (
     categorical_score,
@@ -27,8 +28,8 @@ from arb.replay.storage import Batch
 __version__ = "0.1.0"
 __all__ = [
     "ARB", "Annealed", "Batch", "DataError", "Dataset", "Hindsight", "Mixed", "Prioritized", "Recent",
-    "ReplayBuffer", "Sampler", "Uniform", "__version__", "categorical_score", "compare", "distance_score",
-    "flow_score", "gaussian_score", "keep_best", "load_dataset", "load_policy", "make_report", "run",
+    "Recorder", "ReplayBuffer", "Sampler", "Uniform", "__version__", "categorical_score", "compare", "distance_score",
+    "flow_score", "gaussian_score", "keep_best", "limited", "load_dataset", "load_policy", "make_report", "run",
     "sample_score", "sweep", "tanh_gaussian_score",
 ]  # fmt: skip
 

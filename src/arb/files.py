@@ -8,9 +8,11 @@ import fcntl
 import hashlib
 import io
 import json
+import math
 import os
 import platform
 import secrets
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -172,15 +174,27 @@ def write_state(path: str | os.PathLike[str], header: Mapping[str, Any], parts: 
     write_npz(Path(path), {_HEADER: np.frombuffer(saved.encode(), np.uint8), **arrays})
 
 
-def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Arrays]]:
-    """Read what `write_state` wrote; a file without its checksum, or with another content, is refused."""
-    with Path(path).open("rb") as opened:
+def read_npz(path: Path, most: float = math.inf) -> Arrays:
+    """The arrays of an .npz file; nothing is unpacked if they have more bytes than `most`."""
+    check_regular_file(path)
+    with path.open("rb") as opened:
         try:
+            if sum(part.file_size for part in zipfile.ZipFile(opened).infolist()) > most:
+                raise DataError("too large")
+            opened.seek(0)
             with np.load(opened, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            saved = json.loads(arrays.pop(_HEADER).tobytes())
+                return {name: file[name] for name in file.files}
         except Exception:  # a broken archive can make its parsers raise anything
             raise DataError(f"{path} is damaged, or was not saved by this library") from None
+
+
+def read_state(path: str | os.PathLike[str], most: float = math.inf) -> tuple[dict[str, Any], dict[str, Arrays]]:
+    """Read what `write_state` wrote; a file without its checksum, or with another content, is refused."""
+    arrays = read_npz(Path(path), most)
+    try:
+        saved = json.loads(arrays.pop(_HEADER).tobytes())
+    except (KeyError, ValueError, RecursionError):
+        raise DataError(f"{path} is damaged, or was not saved by this library") from None
     if not isinstance(saved, dict) or "checksum" not in saved:
         raise DataError(f"{path} has no checksum: it is damaged, or was saved by another version")
     header: dict[str, Any] = saved.get("header", {})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import select
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from arb.cli.eval import summary
 from arb.data.tasks import FIRST
@@ -15,6 +17,7 @@ from arb.lab.machine import stoppable
 
 if TYPE_CHECKING:  # importing JAX takes a second, which --help need not wait for
     from arb.lab.config import Config
+    from arb.lab.rounds import Round
     from arb.lab.setup import Setup
 
 EXAMPLES = """
@@ -24,6 +27,8 @@ examples:
   arb run --agent calql --strategy naive --seed 3
   arb run --task my.hdf5 --env my_module:MyEnv-v0      your data and your environment
   arb run --strategy arb replay.temperature=2 schedule.online=50000 settings.expectile=0.8
+  arb run --task logs.csv schedule.online=0            offline alone, without an environment (docs/robot.md)
+  arb run --from runs/RUN --new logs/*.npz             the next round, with what the robot did since
 
 A run is a folder. The same command again continues an interrupted run, or shows the result of a finished one.
 Every setting can be given as NAME=VALUE; `arb run --settings` lists them.
@@ -73,11 +78,22 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add_subject(parser)
     add = parser.add_argument
     add("-o", "--out", type=Path, help="folder of the run (runs/TASK-AGENT-STRATEGY-PRESET-SEED)")
-    add("--from", dest="source", type=Path, help="start from the pre-trained agent of another run's folder")
+    add(
+        "--from",
+        dest="source",
+        type=Path,
+        help="start from the pre-trained agent of another run's folder; with --new "
+        "or --collect from where that run ended",
+    )
+    new = "recorded after that run: files of episodes that are online steps of the next round, in a folder of its own"
+    add("--new", nargs="+", metavar="FILE", default=(), help=new)
+    collect = "online steps come from the files of arb.Recorder that appear in this folder, not from an environment"
+    add("--collect", type=Path, metavar="FOLDER", help=collect)
     columns = "column names in the dataset file, e.g. observations=state,actions=command"
     add("--columns", default="", metavar="A=B,...", help=columns)
     hardware = "the environment is a robot: opened once, whole episodes, no rollouts for evaluation"
     add("--hardware", action="store_true", help=hardware)
+    add("--wait", action="store_true", help="with --hardware, wait for the Enter key before every episode")
     add("--tensorboard", action="store_true", help="also write TensorBoard events into the folder")
     add("--wandb", metavar="PROJECT", help="also log to Weights & Biases")
     add("--trackio", metavar="PROJECT", help="also log to trackio, a page of curves on this machine")
@@ -102,22 +118,28 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
 
     subject = {name: getattr(options, name) for name in ("env", "agent", "strategy", "seed", "preset")}
     task = f"{options.task}?{options.columns}" if options.columns else options.task
-    overrides = dict(map(setting, options.settings)) | ({"source": "hardware"} if options.hardware else {})
-    config = configure(task=task, **subject, overrides=overrides)
+    overrides: dict[str, Any] = dict(map(setting, options.settings))
+    if options.hardware or options.collect:
+        overrides["source"] = "hardware" if options.hardware else "files"
+    after = _round(options)
+    config = after.config(_given(options), overrides) if after else configure(task=task, **subject, overrides=overrides)
     if options.list_settings:
         print("\n".join(settings_lines(config)))
         return
-    folder = options.out or default_folder(config, options.preset)
-    if options.source and not options.source.is_dir():
-        raise DataError(f"--from {options.source}: there is no such folder")
+    folder = options.out or (after.default_folder if after else default_folder(config, options.preset))
     place = RunFolder(folder)
+    if after:
+        after.check(place)
     place.check_config(config)
     if place.finished(config):
         result = run(config, folder)
         print("This run is already finished:")
     else:
-        setup = Setup.of(config, audited=True)
+        setup = after.setup(config) if after else Setup.of(config, audited=True)
         _announce(config, setup, folder)
+        if options.collect:
+            options.collect.mkdir(parents=True, exist_ok=True)
+            print(f"episodes come from {options.collect}; the newest policy is {place.policy()}", flush=True)
         if asked_to_stop():
             raise Interrupted("stopped before the first update; run the same command to start")
         loggers = {name: getattr(options, name) for name in ("tensorboard", "wandb", "trackio")}
@@ -129,11 +151,62 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
                     _draw(place)
 
             result = run(
-                config, folder, tell=tell_and_draw, setup=setup, pretraining=options.source, stop=asked_to_stop
+                config,
+                folder,
+                tell=tell_and_draw,
+                setup=setup,
+                pretraining=None if after else options.source,
+                stop=asked_to_stop,
+                inbox=options.collect,
+                after=after,
+                ready=asked_for_enter() if options.wait else lambda: True,
             )
         _draw(place)
     print("\n".join(summary(place, result)))
     print(f"plot        {place.picture_file}")
+
+
+def _round(options: argparse.Namespace) -> Round | None:
+    """The round that the options ask for, if they do."""
+    from arb.lab.rounds import Round
+
+    if options.source and not options.source.is_dir():
+        raise DataError(f"--from {options.source}: there is no such folder")
+    if options.new and not options.source:
+        raise DataError("--new continues a run: add --from RUN")
+    if (options.hardware and (options.new or options.collect)) or (options.new and options.collect):
+        raise DataError("online steps come from one place: give --hardware, --new or --collect")
+    if options.wait and not options.hardware:
+        raise DataError("--wait is for --hardware")
+    return Round.after(options.source, options.new) if options.source and (options.new or options.collect) else None
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """Options that say what to run and differ from their defaults."""
+    from arb.cli import parser_of
+    from arb.lab.config import OPTIONS
+
+    usual = parser_of("run").get_default
+    return {name: getattr(options, name) for name in OPTIONS.values() if getattr(options, name) != usual(name)}
+
+
+def asked_for_enter() -> Callable[[], bool]:
+    """Whether Enter was pressed since the question, which is asked once; looks for a moment and does not wait."""
+    asked = False
+
+    def ready() -> bool:
+        nonlocal asked
+        if not asked:
+            print("Reset the robot, then press Enter", file=sys.stderr, flush=True)
+        asked = True
+        if not select.select([sys.stdin], [], [], 0.2)[0]:
+            return False
+        asked = False
+        if not sys.stdin.readline():
+            raise DataError("--wait needs a terminal: nobody can press Enter here")
+        return True
+
+    return ready
 
 
 def _draw(place: RunFolder) -> None:

@@ -28,15 +28,15 @@ class ActionMap:
             return
         if not isinstance(space, Box) or len(space.shape) != 1 or not np.isfinite([space.low, space.high]).all():
             raise DataError(f"agents need actions in a bounded vector or a Discrete space, not in {space}")
-        self.size = int(space.shape[0])
+        self.size, self.low, self.high = int(space.shape[0]), space.low, space.high
         self.middle = (space.high + space.low).astype(np.float32) / 2
         self.half = (space.high - space.low).astype(np.float32) / 2
 
     def bounds(self) -> dict[str, Any]:
-        """The space as JSON can hold it."""
+        """The space as JSON can hold it, exactly."""
         if self.discrete:
             return {"n": self.size, "start": self.start}
-        return {"low": (self.middle - self.half).tolist(), "high": (self.middle + self.half).tolist()}
+        return {"low": self.low.tolist(), "high": self.high.tolist()}
 
     def to_env(self, action: Any) -> Any:
         """An agent's action as the environment takes it."""
@@ -103,15 +103,22 @@ class Collector:
 
     With `hardware` it takes whole episodes, because a robot does not wait while an agent learns: a call ends with the
     episode in which its steps are reached, or with what the environment, or a request to stop between two episodes,
-    raised (`failure`). The steps until then are in the buffer.
+    raised (`failure`). The steps until then are in the buffer. It calls `ready` before every episode.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], seed: np.random.SeedSequence, hardware: bool = False):
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        seed: np.random.SeedSequence,
+        hardware: bool = False,
+        ready: Callable[[], None] = lambda: None,
+    ):
         reset, act = seed.spawn(2)
-        self.env, self.hardware = env, hardware
+        self.env, self.hardware, self.ready = env, hardware, ready
         self.actions = ActionMap(env.action_space)
         self.actor: Any = None
         self.failure: Exception | None = None
+        self.metrics: dict[str, float] = {}
         self._rng = np.random.default_rng(act)
         self._return = 0.0
         self._ahead: list[Any] = []  # the rest of a chunk of actions
@@ -134,6 +141,7 @@ class Collector:
                 if self._obs is None or not self.hardware:
                     pause()
                 if self._obs is None:
+                    self.ready()
                     self._obs, _ = self.env.reset()
                 self._step(actor, buffer, returns)
         except (EnvironmentFailure, Interrupted) as failure:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from arb.agents.learn import ROWS_PER_CALL, NotFiniteError, advantages, learn, on_host, scores
 from arb.envs.rollout import Collector
 from arb.lab.config import Schedule
+from arb.lab.inbox import Inbox
 from arb.lab.machine import Timer
 from arb.replay.buffer import ReplayBuffer
 from arb.replay.dataset import Ints
@@ -66,7 +67,7 @@ def pretrain(
 def finetune(
     agent: Any,
     buffer: ReplayBuffer,
-    collector: Collector,
+    collector: Collector | Inbox,
     key: jax.Array,
     plan: Schedule,
     likelihood: Likelihood = "standard",
@@ -83,11 +84,12 @@ def finetune(
     warm_up = min(buffer.sampler.warm_up, plan.online // LONGEST_WARM_UP)
     start = done
     while start < plan.online:
-        steps = min(max(plan.collect, 0 if start else warm_up), plan.online - start)
+        block = max(plan.collect, 0 if start else warm_up)
+        steps = min(block, plan.online - start)
         with timer.part("collecting"):
             before = buffer.index.num_added
             returns = collector.collect(on_host(agent.actor), buffer, steps, pause)
-            steps = buffer.index.num_added - before  # hardware ends its episode, or fails
+            steps = buffer.index.num_added - before  # episodes are taken whole, and hardware may fail
         if collector.failure:
             yield Progress(start + steps, agent, {}, {}, returns)
             return
@@ -97,7 +99,7 @@ def finetune(
                 buffer.refresh(score, rows_per_call=ROWS_PER_CALL, **_steps(agent))
             if buffer.sampler.needs_critic:
                 buffer.sampler.update_from_critic(partial(_advantages, agent, buffer), buffer.rng)
-        updates = round(plan.updates * min(steps, plan.collect) / plan.collect)
+        updates = round(plan.updates * steps / block)
         waited = max(min(start, warm_up) - plan.collect, 0)  # a warm-up counts as one block of updates
         done_before = plan.pretrain + round(plan.updates * (start - waited) / plan.collect)
         where = (done_before, f"of the run (online phase, after {start + steps:,} steps)")
@@ -105,7 +107,7 @@ def finetune(
             agent, metrics = _update(agent, buffer, updates, plan.batch, jax.random.fold_in(key, start), where, pause)
         collected = {"collected_return": float(np.mean(returns)) if returns else math.nan}
         start += steps
-        yield Progress(start, agent, metrics, collected | buffer.stats(), returns)
+        yield Progress(start, agent, metrics, collected | collector.metrics | buffer.stats(), returns)
 
 
 def _steps(agent: Any) -> dict[str, Any]:

@@ -180,9 +180,12 @@ class RunFolder:
         self.metrics_file = self.path / "metrics.csv"
         self.result_file = self.path / "result.json"
         self.machine_file = self.path / "machine.json"
+        self.episodes_file = self.path / "episodes.csv"
+        self.round_file = self.path / "round.json"
         self.picture_file = self.path / "curve.png"
         self.checkpoints = self.path / "checkpoint"
         self.policies = self.path / "policy"
+        self.episodes = self.path / "episodes"
         self.tensorboard = self.path / "tensorboard"
         self.last_good = self.path / "last-good.safetensors"
         self.done_mark = self.path / "DONE"
@@ -333,7 +336,7 @@ class RunFolder:
 
     def clean(self) -> None:
         """Remove what killed processes left half-written; for whoever holds the lock."""
-        for place in (self.path, self.policies):
+        for place in (self.path, self.policies, self.episodes):
             for left in place.glob(".*.part*"):
                 left.unlink(missing_ok=True)
         for left in self.checkpoints.glob("unfinished*"):

@@ -65,6 +65,8 @@ REPLAY = (
     Metric("trajectories", "trajectories with at least one row in the buffer", "`stats()` only", logged=False),
     Metric("effective_rows", "effective sample size 1/Σp²", "`stats()` only", logged=False),
     Metric("steps_since_refresh", "steps added since the weights were computed", "`stats()` only", logged=False),
+    Metric("policy_version", "the oldest version of a policy that recorded episodes of this block: the online steps "
+           "behind it", "only with `--collect` and `--new`; -1 if another controller acted", logged=False),
     Metric("offline_share", "share of offline rows in a batch, as set", "`annealed` only", True, False),
 )  # fmt: skip
 """About replay, `replay.NAME` in metrics.csv; probabilities p are those of sampling the n rows of the buffer."""

@@ -282,6 +282,17 @@ class Setup:
         """The environment as the agent sees it; with hardware always the same one."""
         return self.robot or Preprocessed(flattened(make(self.env)), self.normalization)
 
+    def recorded(self, raw: Dataset, name: str) -> Dataset:
+        """Episodes that came later as the agent sees them; a `DataError` if they are of another kind."""
+        kinds = (
+            (shapes_of(raw.observations), flat_vector(raw.observations, (len(raw),)).shape[1]),
+            (self.parts, self.dims[0]),
+        )
+        if kinds[0] != kinds[1]:
+            have, need = (f"the parts {parts}" if parts else f"{size} numbers" for parts, size in kinds)
+            raise DataError(f"{name} has observations of {have}, the data of this run {need}")
+        return as_seen(raw, self.normalization, self.actions, name)
+
     def scores(self, returns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Normalised scores, or the returns themselves where there is no reference."""
         return normalised(returns, self.reference)
@@ -357,7 +368,7 @@ def as_seen(raw: Dataset, normalization: Normalization, actions: ActionMap, env:
     final = raw.final_observations
     return Dataset(
         normalization.observations(flat_vector(raw.observations, (len(raw),))),
-        agent_actions(np.asarray(raw.actions), env, actions),
+        agent_actions(_columns(raw.actions), env, actions),
         normalization.rewards(raw.rewards),
         raw.terminals,
         raw.lengths,
@@ -365,9 +376,15 @@ def as_seen(raw: Dataset, normalization: Normalization, actions: ActionMap, env:
     )
 
 
+def _columns(actions: ArrayLike) -> NDArray[Any]:
+    """Actions with an axis for their entries, also if there is only one."""
+    recorded = np.asarray(actions)
+    return recorded[:, None] if recorded.ndim == 1 else recorded
+
+
 def action_space(raw: Dataset, fitted: Mapping[str, Any] | None) -> gymnasium.Space[Any]:
     """The actions of data without an environment: as in the run that is continued, as the file says, or as recorded."""
-    recorded = np.asarray(raw.actions)
+    recorded = _columns(raw.actions)
     said = (fitted or {}).get("actions")
     if (said and "n" in said) or (not said and recorded.dtype.kind in "iu" and recorded.size == len(recorded)):
         start = int(said["start"] if said else recorded.min())

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,16 @@ from arb.lab.algorithm import Progress, finetune, pretrain
 from arb.lab.config import Config, pretraining_keys
 from arb.lab.estimate import estimate
 from arb.lab.folder import AGENT, BUFFER, SHARED, STATE, Result, RunFolder, is_intact, write_folder
+from arb.lab.inbox import Inbox
 from arb.lab.machine import MachineLog, check_memory, stoppable
 from arb.lab.metrics import LOGGED
+from arb.lab.rounds import Round
 from arb.lab.setup import Setup, key_of, stream
 from arb.lab.strategies import strategy_row
 from arb.policies.export import Which, export_policy
 from arb.progress import Tell
 from arb.replay.buffer import ReplayBuffer
+from arb.replay.robot import MOST_STEPS
 from arb.replay.samplers import Uniform
 from arb.replay.scores import Likelihood
 
@@ -54,6 +57,9 @@ def run(
     setup: Setup | None = None,
     pretraining: Path | None = None,
     stop: Callable[[], bool] | None = None,
+    inbox: Path | None = None,
+    after: Round | None = None,
+    ready: Callable[[], bool] = lambda: True,
 ) -> Result:
     """Pre-train offline, fine-tune online, and leave everything in a folder; a finished run is returned at once.
 
@@ -70,13 +76,19 @@ def run(
         setup: what the configuration describes, if the caller has it already.
         pretraining: another run's folder whose pre-training to take over; it must be the one this run would do.
         stop: asked after every chunk whether to save and stop; by default whether SIGINT or SIGTERM came.
+        inbox: the folder in which the episodes of a run with `source=files` arrive.
+        after: what the run continues; the configuration is then the round's own.
+        ready: asked again and again before every episode on hardware, until the robot may begin.
     """
     place = RunFolder(folder)
+    if after:
+        after.check(place)
     if place.finished(config):
         return place.result()
     with locked(place.lock, f"another process is working on the run in {place.path}: wait for it to end"):
         shared = cache or (pretraining or place.path).parent / SHARED
-        return run_locked(config, place, shared, tell, save_every, setup or Setup.of(config), pretraining, stop)
+        setup = setup or (after.setup(config) if after else Setup.of(config))
+        return run_locked(config, place, shared, tell, save_every, setup, pretraining, stop, inbox, after, ready)
 
 
 def run_locked(
@@ -88,18 +100,25 @@ def run_locked(
     setup: Setup,
     pretraining: Path | None = None,
     stop: Callable[[], bool] | None = None,
+    inbox: Path | None = None,
+    after: Round | None = None,
+    ready: Callable[[], bool] = lambda: True,
 ) -> Result:
     """The same, for a caller that holds the lock of a folder whose run is not finished."""
-    if config.source == "hardware" and not config.schedule.pretrain:
+    if config.source != "simulator" and not config.schedule.pretrain:
         raise DataError("an untrained policy is not sent to hardware: schedule.pretrain must be at least 1")
+    if config.source == "files" and not (inbox or after):
+        raise DataError("source=files needs the folder in which the episodes arrive: --collect FOLDER")
     place.clean()
     check_memory(f"a run on {config.task}", setup.memory)
     shared = Pretrained(cache, setup)
     if pretraining is not None and not shared.done:
         raise DataError(f"{pretraining} has no pre-training for this run: it was done under other settings")
+    if after:
+        after.begin(place, setup, [f"replay.{name}" for name in replay_metrics(config)])
     place.write_config(config, setup.describe())
     place.done_mark.unlink(missing_ok=True)  # of a shorter run that is continued
-    training = Training(config, place, setup, tell or (lambda *_: None), save_every, shared)
+    training = Training(config, place, setup, tell or (lambda *_: None), save_every, shared, inbox, ready)
     with stoppable() if stop is None else nullcontext(stop) as asked_to_stop:
         try:
             training.go(asked_to_stop)
@@ -107,6 +126,9 @@ def run_locked(
             known = "the same command continues" in str(problem)
             advice = "" if known else " (the same command continues from the last checkpoint)"
             raise EnvironmentFailure(f"{problem}{advice}") from problem.__cause__
+        finally:
+            if setup.robot is not None:
+                setup.robot.close()
     found = place.result()
     place.write_result(found)
     return found
@@ -182,23 +204,34 @@ class TrainState:
     buffer: ReplayBuffer
     rows: int
     """Rows that the dataset brought into the buffer."""
-    collector: Collector | None
+    collector: Collector | Inbox | None
     returns: list[float] = field(default_factory=list)
     """Of episodes that ended since the last evaluation, for `evaluation.by=data`."""
     best: float | None = None
     """The score of the policy that is exported as the best: the pre-trained one, or a later one that scored more."""
+    began: int = 0
+    """The step at which the last block began: the version of the policy that collected it."""
 
 
 class Training:
     """The steps of a run and what they share."""
 
     def __init__(
-        self, config: Config, folder: RunFolder, setup: Setup, tell: Tell, save_every: float, pretrained: Pretrained
+        self,
+        config: Config,
+        folder: RunFolder,
+        setup: Setup,
+        tell: Tell,
+        save_every: float,
+        pretrained: Pretrained,
+        inbox: Path | None = None,
+        ready: Callable[[], bool] = lambda: True,
     ):
         self.config, self.folder, self.setup, self.tell, self.save_every = config, folder, setup, tell, save_every
-        self.pretrained = pretrained
-        self.tables = {"metrics": GrowingTable(folder.metrics_file), "eval": GrowingTable(folder.eval_file)}
-        self.replay_metrics = (*LOGGED, *strategy_row(config.replay.strategy).metric_names)
+        self.pretrained, self.inbox, self.ready = pretrained, inbox, ready
+        files = [folder.metrics_file, folder.eval_file, *([folder.episodes_file] if config.source == "files" else [])]
+        self.tables = {path.stem: GrowingTable(path) for path in files}
+        self.replay_metrics = replay_metrics(config)
         self.log = MachineLog(folder)
         self.timer = self.log.timer
         self._best, self.by_data = folder.policy("best"), config.evaluation.by == "data"
@@ -220,10 +253,13 @@ class Training:
                 with self.timer.part("online"):
                     key = key_of(self.config.seed, "online")
                     likelihood: Likelihood = getattr(self.config.replay, "likelihood", "standard")
-                    where = (key, self.config.schedule, likelihood, state.step, self.timer, self._pause)
+                    plan = self.config.schedule
+                    if self.config.source == "files":  # every block brings rows that have no weight yet
+                        plan = replace(plan, refresh=1)
+                    where = (key, plan, likelihood, state.step, self.timer, self._pause)
                     self._drive(state, finetune(state.agent, state.buffer, state.collector, *where))
             self._save(state)
-            self._export(state.agent.actor, "last", state.buffer)
+            self._export(state.agent.actor, "last", state)
         self.log.write()
 
     def pretrain(self, asked_to_stop: Callable[[], bool]) -> TrainState:
@@ -243,17 +279,24 @@ class Training:
             self.log.write()
             raise Interrupted("stopped; the same command continues from the last checkpoint")
 
+    def _until_ready(self) -> None:
+        while not self.ready():
+            if self._asked():
+                raise Interrupted("stopped between two episodes")
+
     def _drive(self, state: TrainState, chunks: Iterator[Progress]) -> None:
         """Let a phase run: record every chunk, evaluate when due, save now and then."""
         total = getattr(self.config.schedule, state.phase)
         every, saved = self.config.evaluation.every, time.monotonic()
         self._chunk_began = time.monotonic()
-        if state.step == 0 and not (state.phase == "pretrain" and self.by_data and total):  # nothing is learned yet
+        untrained = state.phase == "pretrain" and total and (self.by_data or self.config.source != "simulator")
+        if state.step == 0 and not untrained and state.phase not in self.folder.curves():
             self._evaluate(state)
         for step, agent, metrics, replay, returns in keeping_last_good(
             chunks, self.folder.last_good, self.config.settings
         ):
-            before, state.step, state.agent = state.step, step, agent
+            before = state.began = state.step
+            state.step, state.agent = step, agent
             state.returns += returns
             if state.collector and state.collector.failure:
                 self._save(state)
@@ -264,6 +307,9 @@ class Training:
             of_replay = {f"replay.{name}": replay.get(name, math.nan) for name in self.replay_metrics}
             self.tables["metrics"].add({"phase": state.phase, "step": step, **metrics, **of_replay})
             shown = metrics | {name: value for name, value in of_replay.items() if math.isfinite(value)}
+            if isinstance(state.collector, Inbox):
+                self.tables["episodes"].add(*({"online_step": before, **row} for row in state.collector.block))
+                self._export(state.agent.actor, "last", state)
             if step // every > before // every or step >= total:
                 shown["score"] = self._evaluate(state)
             self.tell(state.phase, step, total, shown)
@@ -309,9 +355,9 @@ class Training:
         mean = float(np.mean(scores))
         if state.phase == "online" and state.step > 0 and (state.best is None or mean > state.best):
             state.best = mean
-            self._export(actor, "best", state.buffer)
-        if state.phase == "online" or state.step:  # also while pre-training, for whoever watches
-            self._export(state.agent.actor, "last", state.buffer)
+            self._export(actor, "best", state, state.began if self.by_data else state.step)
+        if state.phase == "online" or (state.step and self.config.source == "simulator"):  # also for whoever watches
+            self._export(state.agent.actor, "last", state)
         return mean
 
     def _no_gain(self, state: TrainState) -> bool:
@@ -329,11 +375,13 @@ class Training:
         held, rewards = self.setup.held_out
         return estimate(actor, held, rewards, self.setup.actions.size if self.setup.actions.discrete else 0, rng)
 
-    def _export(self, actor: Any, which: Which, buffer: ReplayBuffer) -> None:
+    def _export(self, actor: Any, which: Which, state: TrainState, version: int | None = None) -> None:
         """Write a policy that NumPy alone can play; an agent from outside may have one that cannot be written."""
-        setup, seen = self.setup, buffer.storage.columns["obs"][: len(buffer)]
+        setup, seen = self.setup, state.buffer.storage.columns["obs"][: len(state.buffer)]
+        version = (state.step if state.phase == "online" else 0) if version is None else version
+        about = (setup.normalization, setup.actions, seen, setup.parts, version)
         try:
-            export_policy(self.folder.policy(which), actor, setup.normalization, setup.actions, seen, setup.parts)
+            export_policy(self.folder.policy(which), actor, *about)
         except DataError:
             if not is_plug_in(self.config.agent):
                 raise
@@ -354,25 +402,31 @@ class Training:
 
     def _online(self, agent: Any, begun: bool = False) -> TrainState:
         dataset, sampler = self.setup.strategy()
-        hardware, online = self.config.source == "hardware", self.config.schedule.online
-        room = LONGEST_EPISODE if hardware and online else 0  # the last episode is not cut short
+        source, online = self.config.source, self.config.schedule.online
+        longest = {"simulator": 0, "hardware": LONGEST_EPISODE, "files": MOST_STEPS}[source]
+        room = longest if online else 0  # the last episode is not cut short
         buffer = self.setup.new_buffer(sampler, len(dataset) + online + room, "online")
         loaded = buffer.load_dataset(dataset, extras=()).rows
-        collector = None
-        if online:
-            collector = Collector(self.setup.make_env(), stream(self.config.seed, "collect"), hardware)
+        collector: Collector | Inbox | None = None
+        if online and source == "files":
+            collector = Inbox(self.folder.episodes, self.setup.recorded, self.inbox)
+        elif online:
+            seed = stream(self.config.seed, "collect")
+            collector = Collector(self.setup.make_env(), seed, source == "hardware", self._until_ready)
         if begun:
             return TrainState("online", 0, agent, buffer, loaded, collector)
         best = float(self.folder.curves()["pretrain"].means[-1])
+        state = TrainState("online", 0, agent, buffer, loaded, collector, best=best)
         for which in ("pretrained", "best"):
-            self._export(agent.actor, which, buffer)
-        return TrainState("online", 0, agent.begin_online(), buffer, loaded, collector, best=best)
+            self._export(agent.actor, which, state)
+        state.agent = agent.begin_online()
+        return state
 
     def _resumed(self) -> TrainState | None:
         for path in self.folder.intact_checkpoints():
             saved = read_json(path / STATE)
             length = saved["length"]  # a shorter run that is continued may have ended where this one does not come by
-            same = length in (self.config.schedule.online, None)
+            same = length in (self.config.schedule.online, None) or self.config.source != "simulator"
             if same or saved["step"] < length or self._is_regular(length):
                 return self._restored(path, saved)
             shutil.rmtree(path)
@@ -388,7 +442,7 @@ class Training:
         state = self._offline(agent) if saved["phase"] == "pretrain" else self._online(agent, begun=True)
         state.step, state.best, state.returns = saved["step"], saved["best"], saved["returns"]
         state.buffer.load(path / BUFFER)
-        if state.collector is not None:
+        if state.collector is not None and saved["collector"] is not None:
             state.collector.restore(saved["collector"])
         for name, table in self.tables.items():
             table.truncate(saved["tables"][name])
@@ -417,6 +471,12 @@ class Training:
         with self.timer.part("checkpoints"):
             self.folder.write_checkpoint(done, fill)
         self.log.write()
+
+
+def replay_metrics(config: Config) -> tuple[str, ...]:
+    """The columns about replay in the metrics of a run, without their prefix."""
+    of_files = ("policy_version",) if config.source == "files" else ()
+    return (*LOGGED, *strategy_row(config.replay.strategy).metric_names, *of_files)
 
 
 # ---- losses that are not finite --------------------------------------------------------------------------------------

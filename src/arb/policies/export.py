@@ -6,7 +6,6 @@ Nothing in the file is executed when it is read. The classes are those of a tabl
 import json
 import math
 import warnings
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arb.errors import DataError, check_choice
-from arb.files import write_npz
+from arb.files import read_npz, write_npz
 from arb.policies.actors import Balance, Categorical, Gaussian, OneStep, PEXPolicy, PolicyFamily, TanhGaussian
 from arb.policies.networks import MLP, Ensemble
 
@@ -24,7 +23,7 @@ Which = Literal["last", "best", "pretrained"]
 FOLDER = "policy"
 """Where a run keeps its policies."""
 POLICIES: Mapping[Which, str] = {"last": "policy.npz", "best": "best.npz", "pretrained": "pretrained.npz"}
-FORMAT = 4
+FORMAT = 5
 LARGEST = 2**30
 """Bytes of arrays beyond which a file is not a policy: the largest here, PEX on AntMaze, has about two million."""
 _DAMAGED = "is damaged or not a policy: copy it again, or remove DONE from its run's folder and rerun `arb run`"
@@ -56,6 +55,8 @@ class Policy:
     """Of dict observations the shape of each part by its name; None if observations are vectors."""
     outside: Outside | ArrayLike = "warn"
     """What an observation far outside the training data causes: see `load_policy`."""
+    version: int = 0
+    """The online steps of the run behind it; a `Recorder` notes it with every episode."""
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     """Used by a call without a generator."""
 
@@ -163,7 +164,13 @@ def _joined(obs: Any, parts: Any) -> Arrays:
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
 def export_policy(
-    path: str | Path, actor: Any, scaling: Any, actions: Any, observations: Arrays | None = None, parts: Any = None
+    path: str | Path,
+    actor: Any,
+    scaling: Any,
+    actions: Any,
+    observations: Arrays | None = None,
+    parts: Any = None,
+    version: int = 0,
 ) -> Path:
     """Write a policy to a file, whole or not at all; returns the file.
 
@@ -174,6 +181,7 @@ def export_policy(
         actions: the `middle` and `half` width of actions, as `arb.envs.rollout.ActionMap` has them.
         observations: those it was trained on, as vectors and standardised; the policy will know their range.
         parts: `shapes_of` the environment's observations, if they are dicts.
+        version: a number that tells it from earlier ones.
     """
     if type(actor) not in get_args(Actor):
         known = ", ".join(kind.__name__ for kind in get_args(Actor))
@@ -190,7 +198,7 @@ def export_policy(
         arrays |= {"middle": actions.middle, "half": actions.half}
     elif actions.start:
         arrays |= {"start": np.array(actions.start)}
-    about = {"format": FORMAT, "obs_size": _obs_size(actor), "parts": parts, "actor": described}
+    about = {"format": FORMAT, "version": version, "obs_size": _obs_size(actor), "parts": parts, "actor": described}
     path = Path(path)
     write_npz(path, {"about": np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays})
     return path
@@ -229,15 +237,10 @@ def load_policy(place: str | Path, which: Which = "last", outside: Outside | Arr
     """
     path = _found(Path(place), which)
     try:
-        with path.open("rb") as stream:
-            if sum(part.file_size for part in zipfile.ZipFile(stream).infolist()) > LARGEST:
-                raise ValueError("too large")
-            stream.seek(0)
-            with np.load(stream, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
+        arrays = read_npz(path, LARGEST)
         about = json.loads(arrays.pop("about").tobytes())
         version = about["format"]
-    except Exception:  # a broken archive can make its parsers raise anything
+    except Exception:  # wrong kinds of everything
         raise DataError(f"{path} {_DAMAGED}") from None
     if version != FORMAT:
         raise DataError(
@@ -246,9 +249,9 @@ def load_policy(place: str | Path, which: Which = "last", outside: Outside | Arr
         )
     try:
         actor = _rebuilt(about["actor"], arrays)
-        policy = Policy(
-            actor, int(about["obs_size"]), {k: arrays[k] for k in _SCALES if k in arrays}, about["parts"], "ignore"
-        )
+        scales = {k: arrays[k] for k in _SCALES if k in arrays}
+        number = int(about["version"])
+        policy = Policy(actor, int(about["obs_size"]), scales, about["parts"], outside="ignore", version=number)
         # A call finds every array of the networks that is absent or has a shape that does not fit.
         action = policy(np.zeros((2, policy.obs_size)), np.random.default_rng(0))
         sound = isinstance(actor, Actor) and 0 < policy.obs_size == _obs_size(actor) and _fits(policy, action)

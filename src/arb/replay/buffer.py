@@ -161,7 +161,7 @@ class ReplayBuffer:
         self._ended: dict[int, Leaves | None] = {}
         """Where each environment ended its last episode, until it takes a step; None if that step did not move."""
         self._alike = 0  # episodes that began where the last one ended, or SUSPICIOUS as soon as one did not
-        self._loaded = ""  # names the datasets that were loaded
+        self._loaded = ""  # names the offline datasets that were loaded
         self._offline = 0  # offline rows that were loaded
         self._warned: set[str] = set()
         kind, colon, folder = str(storage).partition(":")
@@ -256,10 +256,11 @@ class ReplayBuffer:
                     self._write_extras(place, len(kept), {name: column[kept] for name, column in more.items()})
                     place += len(kept)
                 self.storage.commit(place)
-            self._offline += 0 if online else rows
-            self._loaded = hashlib.sha256((self._loaded + data.fingerprint).encode()).hexdigest()
             if online:
                 self._warn_if_overwriting()
+            else:
+                self._offline += rows
+                self._loaded = hashlib.sha256((self._loaded + data.fingerprint).encode()).hexdigest()
         return Loaded(rows, len(lengths), int(unusable.sum()))
 
     def add(

@@ -15,6 +15,7 @@ next observations that were given are never replaced by those of other rows.
 
 import difflib
 import json
+import math
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -278,12 +279,15 @@ class Dataset:
         write_state(path, {"format": _FORMAT, "provenance": dict(self.provenance)}, {"dataset": self._flat()})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Dataset":
-        """Read what `save` wrote."""
-        header, parts = read_state(path)
+    def load(cls, path: str | os.PathLike[str], most: float = math.inf) -> "Dataset":
+        """Read what `save` wrote, if it has at most so many bytes."""
+        header, parts = read_state(path, most)
         if header.get("format") != _FORMAT:
             raise DataError(f"{path} is not a saved dataset")
-        return _from_flat(parts["dataset"], header["provenance"])
+        try:
+            return _from_flat(parts["dataset"], header["provenance"])
+        except (KeyError, TypeError, ValueError) as problem:
+            raise DataError(f"{path} is not a saved dataset ({problem})") from None
 
     def write_files(self, folder: Path) -> None:
         """Write every column to a file of its own, for `mapped`."""

@@ -103,7 +103,7 @@ class ReplayIndex:
         _INDICES.add(self)
         self.refreshed_at: int | None = None
         """Rows ever added when the last refresh began; None before the first."""
-        self._steps_since_refresh = 0  # datasets are left out: learning from them alone needs no weights
+        self._steps_since_refresh = 0  # past data is left out: learning from it alone needs no weights
         self._drawn_since_refresh = 0
         self._drawn_online = math.nan
         self._reminded = False
@@ -211,7 +211,9 @@ class ReplayIndex:
             self._previous[alive[1:]] = alive[:-1]
             for vanished in ids[ends < gone].tolist():
                 heapq.heappush(self._free, vanished)
-            self._count(total, self._code(origin))
+            code = self._code(origin)
+            self._count(total, code)
+            self._steps_since_refresh += total if code == ONLINE else 0
             if self._listens:
                 self.sampler.insert(alive)
         return rows, ids
