@@ -7,6 +7,7 @@ one line. Names that are read stay text; none becomes a path or a module to impo
 import json
 import math
 import os
+import platform
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -35,8 +36,8 @@ PLAN = "plan.json"
 """What a sweep does, in the folder above those of its runs."""
 SHARED = ".pretrained"
 """The folder of pre-trainings, beside those of the runs that share them."""
-DATASETS = "datasets"
-"""The folder in it of the datasets of a sweep, while that goes on."""
+DATASETS = f"datasets.{platform.node()}"
+"""The folder in it of the datasets that this machine maps while a sweep goes on: others may see the same disk."""
 AGENT, BUFFER, STATE, _SUMS = "agent.safetensors", "buffer.npz", "state.json", "sums.json"
 """The files of a checkpoint; a pre-training has the agent and the sums, and a run's tables beside them."""
 CONVERGED = 3.0

@@ -316,8 +316,8 @@ def _run(claim: Claim, request: Request, shared: Shared, say: Say, stop: Stop) -
         try:
             load = partial(load_data, config.task, request.get("data"))
             setup = Setup.of(config, shared.get(digest(config.task, {}), load), shared=shared)
-            cache = Path(request["out"]) / SHARED
-            result = run_locked(config, claim.folder, cache, tell, SAVE_SECONDS, setup, stop=stop)
+            kept = Path(request["out"]) / SHARED
+            result = run_locked(config, claim.folder, kept, tell, SAVE_SECONDS, setup, stop=stop)
             say({"event": "done", "cell": cell, "score": result.last})
         except Interrupted as stopped:
             say({"event": "stopped", "cell": cell, "reason": str(stopped)})
