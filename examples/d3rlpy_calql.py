@@ -1,6 +1,6 @@
 """Cal-QL in d3rlpy with ARB: pre-trained on past steps, fine-tuned on Pendulum-v1, in about a minute.
 
-    pip install 'arb-rl[d3rlpy]'
+    pip install '.[d3rlpy]'
     python examples/d3rlpy_calql.py
 
 Only the lines marked `arb` differ from d3rlpy's own way with `create_fifo_replay_buffer`.

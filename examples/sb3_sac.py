@@ -1,6 +1,6 @@
 """Stable-Baselines3's SAC, fine-tuned from offline data, with ARB choosing the batches.
 
-    pip install 'arb-rl[sb3]'
+    pip install '.[sb3]'
     python examples/sb3_sac.py
 
 20,000 random steps of Pendulum fill the buffer before the first step online. SAC learns from them, then goes online.

@@ -1,6 +1,6 @@
 """SAC in TorchRL with ARB: past steps of a clumsy controller, then fine-tuning on Pendulum-v1, in about a minute.
 
-    pip install 'arb-rl[torchrl]' gymnasium
+    pip install '.[torchrl]' gymnasium
     python examples/torchrl_sac.py
 
 Only the lines marked `arb` differ from a loop with TorchRL's own `RandomSampler`.

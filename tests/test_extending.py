@@ -198,3 +198,8 @@ def test_the_agent_of_the_page_runs_resumes_and_is_exported(tmp_path, monkeypatc
     result = run(config, tmp_path / "own")
     assert np.isfinite(result.last)
     assert load_policy(tmp_path / "own")(np.zeros(3)).shape == (1,)
+
+
+def test_the_checks_say_that_they_passed(capsys):
+    check_agent(Cloning, Rates())
+    assert capsys.readouterr().out == "Cloning: all checks passed\n"

@@ -37,6 +37,7 @@ def check_sampler(make: MakeSampler, *, draws: int = 100_000, seed: int = 0) -> 
             _check_sampler(make, _in_situation(make(), seed, *state), draws, seed)
         except AssertionError as broken:
             raise AssertionError(f"{situation}: {broken}") from None
+    print(f"{type(make()).__name__}: all checks passed")
 
 
 def frequency_excess(counts: NDArray[np.int64], p: NDArray[np.float64]) -> float:
@@ -143,6 +144,7 @@ def check_agent(kind: Any, config: Any, *, obs_dim: int = 4, action_dim: int = 2
             _check_same(current, loaded, "an agent loaded from a file is not the one that was saved")
         except AssertionError as broken:
             raise AssertionError(f"{situation}: {broken}") from None
+    print(f"{kind.__name__}: all checks passed")
 
 
 def _check_update(agent: Any, obs_dim: int, action_dim: int, seed: int) -> None:

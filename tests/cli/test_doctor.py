@@ -50,14 +50,23 @@ def test_what_does_not_work_is_named_with_advice(quick, monkeypatch, capsys, cod
     (line,) = (line for line in out.splitlines() if line.startswith("problem"))
     assert detail in line
     assert line.endswith("-> install it")
-    assert out.splitlines()[-1].endswith("see library")
+    assert "see library; the replay buffer and trained policies need NumPy alone" in out.splitlines()[-1]
 
 
 def test_little_room_or_an_old_python_is_a_problem(quick, monkeypatch, capsys):
     monkeypatch.setattr(doctor, "LEAST_DISK", 10**18)
     monkeypatch.setattr(doctor, "LEAST_PYTHON", (4, 0))
     assert main(["doctor"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1].endswith("see Python, disk")
+    assert "see Python, disk; " in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_folder_of_the_name_of_a_package_is_not_the_package(quick, monkeypatch, tmp_path, capsys):
+    (tmp_path / "no_such_library").mkdir()  # as W&B and Ray leave them
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    monkeypatch.setattr(doctor, "EXTRAS", {"x": ("no_such_library", "nothing")})
+    assert main(["doctor"]) == 0
+    assert "optional  no_such_library" in capsys.readouterr().out
 
 
 def test_starts_with_numpy_alone():

@@ -145,6 +145,13 @@ def test_observations_of_another_size_than_the_environment_s() -> None:
     assert finding.text.startswith("an observation has 4 numbers, one of Pendulum-v1 has 3")
 
 
+def test_an_environment_whose_observations_are_no_vectors_is_a_fault() -> None:
+    assert [f.text for f in audit(arm(), "FrozenLake-v1").findings if f.check == "observations"] == [
+        "FrozenLake-v1 gives observations that are no vectors, which no agent reads: "
+        "register it wrapped in gymnasium.wrappers.FlattenObservation"
+    ]
+
+
 def test_the_rows_of_a_fault_are_told() -> None:
     (finding,) = [f for f in audit(broken("rewards")).findings if f.level == "fault"]
     assert "row 77" in finding.text

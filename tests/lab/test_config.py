@@ -166,6 +166,12 @@ def test_a_folder_is_named_by_what_was_asked(task, name):
     assert str(folder) == f"runs/{name}"
 
 
+def test_a_slip_in_the_name_of_an_environment_is_not_another_setting_of_the_same_folder():
+    folders = [default_folder(configure(task="x.npz", env=env), "demo") for env in ("mine:Arm-v0", "mien:Arm-v0")]
+    assert str(folders[0]) == "runs/x-mine-Arm-v0-iql-arb_auto-demo-0"
+    assert folders[0] != folders[1]
+
+
 def test_configuring_needs_no_jax_until_an_agent_is_asked_for():
     code = "import sys, arb.lab.config, arb.lab.strategies, arb.lab.agents; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,7 +5,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from importlib import metadata, util
+from importlib import metadata
 
 SECONDS = 120
 INSTALL = "pip install 'arb-rl[train]'"
@@ -35,6 +35,8 @@ EXTRAS = {
     "torchrl": ("torchrl", "ARB inside TorchRL"),
     "d3rlpy": ("d3rlpy", "ARB inside d3rlpy"),
     "minari": ("minari", "datasets from Minari"),
+    "lerobot": ("pyarrow", "LeRobot datasets and Parquet files"),
+    "ogbench": ("ogbench", "OGBench's tasks"),
     "ray": ("ray", "sweeps over several machines"),
     "wandb": ("wandb", "live curves in Weights & Biases"),
     "trackio": ("trackio", "live curves in trackio"),
@@ -61,14 +63,17 @@ def doctor(_options: argparse.Namespace) -> int:
         check(what, *tried(code), advice)
     free = shutil.disk_usage(".").free
     check("disk", free >= LEAST_DISK, f"{free / 1e9:,.1f} GB free here", "a long run writes 2 GB of checkpoints")
-    drawn, problem = tried(DRAWING)
-    advice = "" if drawn else f"only `arb eval --gif` needs it ({problem})  -> apt install libegl1 libosmesa6"
-    print(f"{'ok' if drawn else 'optional':<9} {'drawing':<18} {problem if drawn else advice}")
-    for extra, (module, purpose) in EXTRAS.items():
-        there = util.find_spec(module) is not None
-        detail = f"{metadata.version(module)}: {purpose}" if there else f"{purpose}  -> pip install 'arb-rl[{extra}]'"
-        print(f"{'ok' if there else 'optional':<9} {module:<18} {detail}")
-    print(f"\n`arb run` will not work yet: see {', '.join(failed)}" if failed else "\n`arb run` works here")
+    if "MuJoCo" not in failed:
+        drawn, problem = tried(DRAWING)
+        advice = "" if drawn else f"only `arb eval --gif` needs it ({problem})  -> apt install libegl1 libosmesa6"
+        print(f"{'ok' if drawn else 'optional':<9} {'drawing':<18} {problem if drawn else advice}")
+    for extra, (package, purpose) in EXTRAS.items():
+        try:  # a folder of that name in the current one could be imported, too
+            print(f"{'ok':<9} {package:<18} {metadata.version(package)}: {purpose}")
+        except metadata.PackageNotFoundError:
+            print(f"{'optional':<9} {package:<18} {purpose}  -> pip install 'arb-rl[{extra}]'")
+    alone = "the replay buffer and trained policies need NumPy alone"
+    print(f"\n`arb run` will not work yet: see {', '.join(failed)}; {alone}" if failed else "\n`arb run` works here")
     return 1 if failed else 0
 
 

@@ -97,7 +97,7 @@ def audit(source: Source | Mapping[str, Any] | Dataset, env: str = "", columns: 
     found += [finding for check in CHECKS.values() for finding in check(data, raw)]
     found += [*_actions(data, world.bounds), *_environment(data, world)]
     lacks = {"the size of observations": world.size, "the bounds of actions": world.bounds, "a time limit": world.limit}
-    missing = ", ".join(what for what, known in lacks.items() if known is None)
+    missing = ", ".join(what for what, known in lacks.items() if known is None and not world.name)
     unknown = [missing and f"{missing} (--env ID says them)", *(f.text for f in found if f.level == UNKNOWN)]
     told = tuple(finding for finding in (*broken, *found) if finding.level != UNKNOWN)
     checked = tuple(name for name in (*CHECKS, "actions") if (name, UNKNOWN) not in {f[:2] for f in found})
@@ -371,7 +371,10 @@ def _environment(data: Dataset, env: Environment) -> Iterator[Finding]:
     the limit of the environment, they were cut off.
     """
     size = sum(int(np.prod(part.shape[1:])) for part in leaves(data.observations).values())
-    if env.size is not None and env.size != size:
+    if env.name and env.size is None:
+        text = f"{env.name} gives observations that are no vectors, which no agent reads"
+        yield Finding("observations", FAULT, f"{text}: register it wrapped in gymnasium.wrappers.FlattenObservation")
+    elif env.size is not None and env.size != size:
         text = f"an observation has {size} numbers, one of {env.name} has {env.size}: recorded in another environment?"
         yield Finding("observations", FAULT, text)
     ended = data.terminals[data.ends]

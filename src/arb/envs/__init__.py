@@ -50,7 +50,8 @@ def make(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
             raise gymnasium.error.Error("it has no version: an environment is called NAME-v0, NAME-v1, ...")
         env = gymnasium.make(env_id, **arguments)
     except gymnasium.error.Error as problem:
-        raise DataError(f"environment {name!r}: {problem}") from None
+        hint = "" if ":" in name else f"; if it is yours, name its module: --env my_module:{name}"
+        raise DataError(f"environment {name!r}: {str(problem).rstrip('.')}{hint}") from None
     except (ModuleNotFoundError, ValueError, AttributeError) as problem:  # the last from MuJoCo, if MUJOCO_GL is wrong
         raise DataError(f"environment {name!r} cannot be made: {problem} (`arb doctor` checks this machine)") from None
     except Exception as problem:  # of its own code

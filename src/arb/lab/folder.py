@@ -387,13 +387,19 @@ def export_steps(path: str | os.PathLike[str]) -> Dataset:
 
 
 def default_folder(config: Config, preset: str) -> Path:
-    """Where `arb run` keeps a run: `runs/TASK-AGENT-STRATEGY-PRESET-SEED`.
+    """Where `arb run` keeps a run: `runs/TASK-AGENT-STRATEGY-PRESET-SEED`, with the environment if one was given.
 
     >>> default_folder(Config(task="suite:hopper-mixed"), "demo")
     PosixPath('runs/suite-hopper-mixed-iql-arb-demo-0')
     """
     task = without_suffix(config.task.partition("?")[0].rstrip("/").rpartition("/")[2])
-    names = (task, plug_in_label(config.agent), plug_in_label(config.replay.strategy), preset, config.seed)
+    names = (
+        f"{task}-{config.env}" if config.env else task,
+        plug_in_label(config.agent),
+        plug_in_label(config.replay.strategy),
+        preset,
+        config.seed,
+    )
     return Path("runs") / "-".join(re.sub(r"[^\w.+-]+", "-", str(name)).strip("-.") for name in names)
 
 
