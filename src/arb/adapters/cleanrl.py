@@ -19,7 +19,7 @@ from arb.adapters import seed_sequence
 from arb.errors import DataError
 from arb.replay.buffer import Loaded, ended_in, with_final_obs
 from arb.replay.buffer import ReplayBuffer as OurBuffer
-from arb.replay.dataset import Boundaries, Dataset, Obs, mapped
+from arb.replay.dataset import Boundaries, Dataset, Obs, map_leaves
 from arb.replay.samplers import Sampler
 from arb.replay.scores import Likelihood, categorical_score, distance_score, tanh_gaussian_score
 
@@ -176,4 +176,4 @@ class ReplayBuffer:
     def _out(self, columns: Any) -> Any:
         if self._torch is None:
             return columns
-        return mapped(lambda values: self._torch.as_tensor(values, device=self.device), columns)
+        return map_leaves(lambda values: self._torch.as_tensor(values, device=self.device), columns)

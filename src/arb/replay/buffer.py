@@ -35,7 +35,7 @@ from arb.replay.dataset import (
     differs,
     flags,
     leaves,
-    mapped,
+    map_leaves,
     one_per_row,
     return_to_go,
     single_precision,
@@ -95,7 +95,7 @@ class Steps(NamedTuple):
     envs: Sequence[int]
 
     def only(self, chosen: list[int]) -> Steps:
-        return Steps._make([*mapped(lambda column: column[chosen], self[:-1]), [self.envs[i] for i in chosen]])
+        return Steps._make([*map_leaves(lambda column: column[chosen], self[:-1]), [self.envs[i] for i in chosen]])
 
 
 class ReplayBuffer:

@@ -438,11 +438,11 @@ def unwrapped(columns: Leaves) -> Obs:
     return tuple(made[f"#{place}"] for place in range(len(made))) if "#0" in made else made
 
 
-def mapped(f: Callable[[Any], Any], value: Any) -> Any:
+def map_leaves(f: Callable[[Any], Any], value: Any) -> Any:
     """f of an array, or of every array in dicts and tuples of them."""
     if isinstance(value, dict):
-        return {key: mapped(f, part) for key, part in value.items()}
-    return tuple(mapped(f, part) for part in value) if isinstance(value, tuple) else f(value)
+        return {key: map_leaves(f, part) for key, part in value.items()}
+    return tuple(map_leaves(f, part) for part in value) if isinstance(value, tuple) else f(value)
 
 
 def single_precision(column: Array) -> Array:

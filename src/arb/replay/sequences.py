@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arb.errors import DataError
-from arb.replay.dataset import Array, Bools, Ints, Obs, mapped
+from arb.replay.dataset import Array, Bools, Ints, Obs, map_leaves
 from arb.replay.scores import as_numpy
 from arb.replay.storage import Batch, Storage, converted
 
@@ -150,4 +150,4 @@ def _filled(path: Ints) -> Ints:
 
 def reshaped(column: Any, shape: tuple[int, ...]) -> Any:
     """A column, or a dict or tuple of columns, with these leading axes in place of its first."""
-    return mapped(lambda values: values.reshape((*shape, *values.shape[1:])), column)
+    return map_leaves(lambda values: values.reshape((*shape, *values.shape[1:])), column)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from arb.errors import DataError
 from arb.files import check_folder, read_json, write_text
-from arb.replay.dataset import Array, Ints, Leaves, cast_like, mapped, unwrapped
+from arb.replay.dataset import Array, Ints, Leaves, cast_like, map_leaves, unwrapped
 from arb.replay.samplers import State
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def converted(value: Any, framework: Any, device: Any = None) -> Any:
         return framework.device_put(value, device)
     if name != "torch":
         raise DataError(f"batches can be converted to torch or jax, the modules; got {framework!r}")
-    tensors = mapped(framework.from_numpy, value)
-    return tensors if device is None else mapped(lambda tensor: tensor.to(device), tensors)
+    tensors = map_leaves(framework.from_numpy, value)
+    return tensors if device is None else map_leaves(lambda tensor: tensor.to(device), tensors)
 
 
 def n_step_return(path: Ints, reward: Array, gamma: float) -> tuple[Ints, NDArray[np.float64], Ints]:
