@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from arb import progress as module
-from arb.progress import Screen, count, counts, described, duration, live_view, progress
+from arb.progress import Screen, count, counts, described, live_view, progress
 
 
 def test_plain_lines_come_now_and_then_and_with_every_score(monkeypatch):
@@ -80,6 +80,5 @@ def test_on_a_terminal_a_bar_changes_in_place(columns):
 def test_words():
     assert described({}) == ""
     assert described({"score": 46.13, "replay.effective_share": 0.5}) == "score 46.1, ESS 50%"
-    assert [duration(seconds) for seconds in (0, 89, 90, 5399, 5400)] == ["0 s", "89 s", "2 min", "90 min", "1.5 h"]
     assert [count(number, "run") for number in (0, 1, 1200)] == ["0 runs", "1 run", "1,200 runs"]
     assert (counts([3, 1, 2], "seed"), counts([2, 2], "seed")) == ("1 to 3 seeds", "2 seeds")

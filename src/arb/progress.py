@@ -20,12 +20,6 @@ def described(metrics: Mapping[str, float]) -> str:
     return ", ".join(text.format(metrics[name]) for name, text in _WORDS.items() if name in metrics)
 
 
-def duration(seconds: float) -> str:
-    """A time in words, e.g. "30 s", "10 min", "1.5 h"."""
-    minutes = f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-    return f"{seconds:.0f} s" if seconds < 90 else minutes
-
-
 def count(number: int, noun: str) -> str:
     """A number and its noun, e.g. "1 run", "1,200 runs"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

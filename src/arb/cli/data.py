@@ -14,6 +14,8 @@ from arb.errors import DataError
 from arb.files import check_writable
 from arb.replay.dataset import Dataset, leaves
 
+OUT = "ends in .hdf5, .h5 or .npz, or is minari:NAME"
+
 
 def _list(arguments: argparse.Namespace) -> None:
     from arb.data.fetch import bundled, bundled_names, cached
@@ -111,19 +113,16 @@ def _repair(arguments: argparse.Namespace) -> None:
 
 def _merge(arguments: argparse.Namespace) -> None:
     datasets = [_load(file, "") for file in arguments.file]
+
+    def shapes(data: Dataset) -> dict[str, Any]:
+        columns = {**leaves(data.observations), "actions": data.actions, **data.extras}
+        return {name: (column.shape[1:], column.dtype.kind) for name, column in columns.items()}
+
     for name, data in zip(arguments.file, datasets, strict=True):
-        first, shapes = (
-            {k: (v.shape[1:], v.dtype.kind) for k, v in _columns(one).items()} for one in (datasets[0], data)
-        )
-        if shapes != first:
-            raise DataError(
-                f"{name} and {arguments.file[0]} differ in names, shapes or types: `arb data info` shows them"
-            )
+        if shapes(data) != shapes(datasets[0]):
+            differ = f"{name} and {arguments.file[0]} differ in names, shapes or types"
+            raise DataError(f"{differ}: `arb data info` shows them")
     _write(arguments.out, Dataset.concatenate(datasets), {"merged_from": ", ".join(arguments.file)})
-
-
-def _columns(data: Dataset) -> dict[str, Any]:
-    return {**leaves(data.observations), "actions": data.actions, **data.extras}
 
 
 def _export(arguments: argparse.Namespace) -> None:
@@ -154,12 +153,10 @@ def _make(arguments: argparse.Namespace) -> None:
     asked = wanted(arguments.name, arguments.rows, arguments.seed)
     if arguments.out is None and asked.seed:
         raise DataError("the cache holds the datasets of seed 0: say with --out where to write another seed")
-    if arguments.out is None:
-        path = made(asked.source)
-        print(f"{path}\n{verdict(asked, load_dataset(path))}\nuse it with: arb run --task {asked.source}")
-    else:
-        dataset = make(asked, arguments.out)
-        print(f"{arguments.out}: {len(dataset):,} rows\n{verdict(asked, dataset)}")
+    place = arguments.out or made(asked.source)
+    dataset = make(asked, place) if arguments.out else load_dataset(place)
+    use = "" if arguments.out else f"\nuse it with: arb run --task {asked.source}"
+    print(f"{place}: {len(dataset):,} rows\n{verdict(asked, dataset)}{use}")
 
 
 def _collect(arguments: argparse.Namespace) -> None:
@@ -181,9 +178,16 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         sub.set_defaults(run=run)
         return sub
 
+    def convert(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument("file", help="a file, a LeRobot folder, or minari:NAME")
+        sub.add_argument("out", type=Path, help=OUT)
+
     def columns(sub: argparse.ArgumentParser) -> None:
         text = "column names in the file, e.g. observations=state,actions=command; a+b joins two, a number is constant"
         sub.add_argument("--columns", default="", metavar="A=B,...", help=text)
+
+    def out(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument("--out", type=Path, required=True, metavar="FILE", help=OUT)
 
     sub = command("list", _list, "List the known tasks and whether their files are on this machine.")
     sub.add_argument("--paper", action="store_true", help="only the 18 tasks of the paper")
@@ -200,30 +204,22 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     sub.add_argument("--env", default="", metavar="ID", help="Gymnasium id to check sizes, bounds, time limit against")
     columns(sub)
     sub = command("convert", _convert, "Rewrite HDF5, npz, CSV, Parquet, robomimic or Minari data in D4RL's layout.")
-    sub.add_argument("file", help="a file, a LeRobot folder, or minari:NAME")
-    sub.add_argument("out", type=Path, help="ends in .hdf5, .h5 or .npz, or is minari:NAME")
+    convert(sub)
     columns(sub)
     sub.add_argument("--env", default="", metavar="ID", help="the Gymnasium id to record in the file")
-    sub = command(
-        "repair", _repair, "Like convert, and cut episodes off where values are not finite; lists each change."
-    )
-    sub.add_argument("file", help="a file, a LeRobot folder, or minari:NAME")
-    sub.add_argument("out", type=Path, help="ends in .hdf5, .h5 or .npz, or is minari:NAME")
+    text = "Like convert, and cut episodes off where values are not finite; lists each change."
+    sub = command("repair", _repair, text)
+    convert(sub)
     columns(sub)
     sub.add_argument("--time-limit", type=int, metavar="N", help="terminals after exactly N steps become time limits")
-    sub.add_argument(
-        "--reward", metavar="MODULE:FUNCTION", help="f(observations, actions, next_observations) -> rewards"
-    )
+    text = "f(observations, actions, next_observations) -> rewards"
+    sub.add_argument("--reward", metavar="MODULE:FUNCTION", help=text)
     sub = command("merge", _merge, "Join datasets of one task to one file.")
     sub.add_argument("file", nargs="+", help="files, or other sources of data")
-    sub.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz, or is minari:NAME"
-    )
+    out(sub)
     sub = command("export", _export, "Write the steps that a run collected in its environment as a dataset.")
     sub.add_argument("run_folder", type=Path, metavar="RUN", help="the folder of a run")
-    sub.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz, or is minari:NAME"
-    )
+    out(sub)
     sub = command("make", _make, "Make a dataset of the suite; nothing is downloaded.")
     sub.add_argument("name", help="e.g. suite:hopper-mixed ('arb data list' shows all)")
     sub.add_argument("--rows", type=int, help="number of rows; the last episode is completed")
@@ -232,9 +228,7 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     sub = command("collect", _collect, "Make a D4RL-style dataset for a Gymnasium environment.")
     sub.add_argument("env", help="Gymnasium id, e.g. arb/hopper-v2")
     sub.add_argument("quality", help="random, medium, medium-replay, expert, medium-expert, full-replay or mixed")
-    sub.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="ends in .hdf5, .h5 or .npz, or is minari:NAME"
-    )
+    out(sub)
     sub.add_argument("--steps", type=int, default=200_000, help="rows to record (200000)")
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--sac-steps", type=int, default=200_000, help="training steps of SAC (200000)")

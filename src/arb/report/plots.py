@@ -157,11 +157,16 @@ def plot_run(folder: Path, path: Path) -> None:
 # ---- figures ---------------------------------------------------------------------------------------------------------
 def agent_figures(results: Results, agent: str, baseline: str = "naive") -> Iterator[tuple[str, Figure]]:
     """The figures of one agent over all its datasets, with their kinds."""
-    alone = [is_alone(results.of(agent, task)) for task in results.tasks(agent)]
-    over = "" if all(alone) else ", mean ± standard deviation over seeds"
-    yield "curves", _panels(results, agent, _score_panel, f"learning curves{over}")
+    tasks = results.tasks(agent)
+    columns = min(_COLUMNS, len(tasks))
+    size = max(6.0, 4.2 * columns), 3.2 * math.ceil(len(tasks) / columns) + 0.5
+    alone = all(is_alone(results.of(agent, task)) for task in tasks)
+    words = {"curves": "learning curves" if alone else "learning curves, mean ± standard deviation over seeds"}
     if any(group.metric("replay.online_share") for group in results.of(agent)):
-        yield "online-share", _panels(results, agent, _share_panel, "where batches come from")
+        words["online-share"] = "where batches come from"
+    for kind, draw in zip(words, (_score_panel, _share_panel), strict=False):
+        panels = [(draw, agent, task) for task in tasks]
+        yield kind, _panels(results, panels, tasks, columns, size, f"{agent_label(agent)}: {words[kind]}")
     differences = difference_intervals(results, agent, baseline)
     if differences:
         yield "differences", differences
@@ -170,16 +175,9 @@ def agent_figures(results: Results, agent: str, baseline: str = "naive") -> Iter
 def scores_and_shares(results: Results, title: str) -> Figure:
     """One row per dataset and agent: scores on the left, the online share of the batches on the right."""
     places = list(dict.fromkeys((group.agent, group.task) for group in results.groups))
-    figure = Figure(figsize=(9.5, 3.1 * len(places) + 0.6), layout="constrained")
-    grid = figure.subplots(len(places), 2, squeeze=False)
-    handles: dict[str, Any] = {}
-    for (agent, task), (left, right) in zip(places, grid, strict=True):
-        for axes, draw in ((left, _score_panel), (right, _share_panel)):
-            draw(axes, results.of(agent, task), _styles(results))
-            _finish(axes, f"{task}, {agent_label(agent)}", handles)
-    _legend(figure, handles, results.order)
-    figure.suptitle(title, **TITLE)
-    return figure
+    panels = [(draw, *place) for place in places for draw in (_score_panel, _share_panel)]
+    headings = [f"{task}, {agent_label(agent)}" for _, agent, task in panels]
+    return _panels(results, panels, headings, 2, (9.5, 3.1 * len(places) + 0.6), title)
 
 
 def difference_intervals(results: Results, agent: str, baseline: str = "naive") -> Figure | None:
@@ -258,35 +256,31 @@ def _share_panel(axes: Any, groups: Sequence[RunGroup], styles: Mapping[str, Any
     axes.set_xlabel("environment steps")
 
 
-def _panels(results: Results, agent: str, draw: Any, title: str) -> Figure:
-    names = results.tasks(agent)
-    columns = min(_COLUMNS, len(names))
-    rows = math.ceil(len(names) / columns)
-    figure = Figure(figsize=(max(6.0, 4.2 * columns), 3.2 * rows + 0.5), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
+def _panels(
+    results: Results,
+    panels: Sequence[tuple[Any, str, str]],
+    headings: Sequence[str],
+    columns: int,
+    size: tuple[float, float],
+    title: str,
+) -> Figure:
+    """A figure of panels, each a function that draws with the agent and the dataset that it shows."""
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(math.ceil(len(panels) / columns), columns, squeeze=False)
     handles: dict[str, Any] = {}
-    for axes, task in zip(grid.flat, names, strict=False):
+    for axes, (draw, agent, task), heading in zip(grid.flat, panels, headings, strict=False):
         draw(axes, results.of(agent, task), _styles(results))
-        _finish(axes, task, handles)
-    for axes in list(grid.flat)[len(names) :]:
+        axes.set_title(plain(heading), fontsize=10, loc="left")
+        tidy(axes)
+        handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    for axes in list(grid.flat)[len(panels) :]:
         axes.set_visible(False)
-    _legend(figure, handles, results.order)
-    figure.suptitle(f"{agent_label(agent)}: {title}", **TITLE)
-    return figure
-
-
-def _finish(axes: Any, title: str, handles: dict[str, Any]) -> None:
-    axes.set_title(plain(title), fontsize=10, loc="left")
-    tidy(axes)
-    handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-
-
-def _legend(figure: Figure, handles: Mapping[str, Any], order: Sequence[str]) -> None:
-    names = sorted(handles, key=(*order, BOUND, BUFFER, EFFECTIVE).index)
-    if names:
+    if names := sorted(handles, key=(*results.order, BOUND, BUFFER, EFFECTIVE).index):
         lines = math.ceil(sum(0.55 + 0.085 * len(name) for name in names) / figure.get_figwidth())  # inches, about
         figure.legend([handles[name] for name in names], [plain(name) for name in names], loc="outside lower center",
                       ncols=math.ceil(len(names) / lines), frameon=False, fontsize=9)  # fmt: skip
+    figure.suptitle(title, **TITLE)
+    return figure
 
 
 def _banded(axes: Any, steps: Any, found: tuple[Floats, Floats, Floats], label: str | None, **style: Any) -> None:

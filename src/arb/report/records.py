@@ -375,7 +375,8 @@ def _read(folder: Path, planned: Mapping[str, Any]) -> Record:
 
 
 def _message(error: Exception) -> str:
-    text = sanitize(" ".join(str(error).split()) or type(error).__name__)
+    said = str(error.strerror if isinstance(error, OSError) and error.strerror else error)
+    text = sanitize(" ".join(said.split()) or type(error).__name__)
     return f"{text} is missing" if isinstance(error, KeyError) else text
 
 
@@ -677,22 +678,16 @@ def _distinguishing_keys(runs: Sequence[Record]) -> dict[tuple[str, str], list[s
 
 def _same_in_a_task(runs: Sequence[Record], keys: Iterable[str]) -> dict[tuple[str, str], set[str]]:
     """Per agent and task the settings, not replay's own, with one value there that no other task has."""
-    values: dict[str, dict[tuple[str, str], set[str]]] = {}
-    for run in runs:
-        for key in keys:
-            where = values.setdefault(key, {}).setdefault((run.agent, run.task), set())
-            where.add(format_value(run.config.get(key)))
-    return {
-        place: {
-            key
-            for key, by_place in values.items()
-            if not key.startswith("replay.") and len(by_place[place]) == 1
-            if not any(
-                by_place[place] & some for other, some in by_place.items() if other != place and other[0] == place[0]
-            )
+    found: dict[tuple[str, str], set[str]] = {(run.agent, run.task): set() for run in runs}
+    for key in (key for key in keys if not key.startswith("replay.")):
+        values = {
+            place: {format_value(r.config.get(key)) for r in runs if (r.agent, r.task) == place} for place in found
         }
-        for place in {(run.agent, run.task) for run in runs}
-    }
+        for place, here in values.items():
+            others = (some for other, some in values.items() if other[0] == place[0] and other != place)
+            if len(here) == 1 and not here & set().union(*others):
+                found[place].add(key)
+    return found
 
 
 def _differing(runs: Sequence[Record]) -> set[str]:
