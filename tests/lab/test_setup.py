@@ -117,6 +117,12 @@ def test_an_environment_of_ones_own_without_a_limit(tmp_path, monkeypatch, capsy
     assert "environment 'no_module:Endless-v0' cannot be made: No module named 'no_module'" in capsys.readouterr().err
 
 
+def test_the_environment_may_have_the_name_of_a_task():
+    setup = Setup.of(configure(task="bundled:hopper-tiny", env="hopper-medium-v2", preset="smoke"))
+    assert not setup.unlimited
+    assert setup.make_env().spec.id == "arb/hopper-v2"
+
+
 def test_a_file_may_not_load_a_module(tmp_path):
     tiny.write_data(tmp_path / "data.npz")
     with np.load(tmp_path / "data.npz") as file:

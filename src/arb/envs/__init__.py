@@ -34,21 +34,25 @@ for _name, _entry_point, _horizon, _arguments in _TABLE:
     gymnasium.register(_name, f"arb.envs.{_entry_point}", max_episode_steps=_horizon, kwargs=_arguments)
 
 
+def env_id(name: str) -> str:
+    """The Gymnasium id of the environment of a D4RL task; any other name is an id already."""
+    task = _TASK.fullmatch(name)
+    return f"arb/{task[1]}-v2" if task else name
+
+
 def make(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     """The environment of a D4RL task (`hopper-medium-v2`) or of a Gymnasium id.
 
     `arguments` go to the environment, e.g. `render_mode="rgb_array"`. Episodes without a limit end after `LIMIT` steps.
     An environment that cannot be made is a `DataError`.
     """
-    task = _TASK.fullmatch(name)
-    env_id = f"arb/{task[1]}-v2" if task else name
     try:
-        module, colon, bare = env_id.rpartition(":")
+        module, colon, bare = env_id(name).rpartition(":")
         if colon:
             importlib.import_module(module)
         if bare not in gymnasium.registry and not re.search(r"-v\d+$", bare):  # Gymnasium would guess one, and warn
             raise gymnasium.error.Error("it has no version: an environment is called NAME-v0, NAME-v1, ...")
-        env = gymnasium.make(env_id, **arguments)
+        env = gymnasium.make(env_id(name), **arguments)
     except gymnasium.error.Error as problem:
         hint = "" if ":" in name else f"; if it is yours, name its module: --env my_module:{name}"
         raise DataError(f"environment {name!r}: {str(problem).rstrip('.')}{hint}") from None

@@ -21,7 +21,7 @@ from arb.data.audit import faults
 from arb.data.episodes import DataWarning
 from arb.data.formats import split_columns
 from arb.data.tasks import Family, Reference, env_reference, family_of, normalised, task_of
-from arb.envs import flat_vector, flattened, make
+from arb.envs import env_id, flat_vector, flattened, make
 from arb.envs.rollout import ActionMap
 from arb.errors import DataError, EnvironmentFailure, Interrupted
 from arb.files import digest
@@ -304,7 +304,7 @@ class Setup:
 
     @property
     def unlimited(self) -> bool:
-        return bool(self.env) and gymnasium.spec(self.env.rpartition(":")[2]).max_episode_steps is None
+        return bool(self.env) and gymnasium.spec(env_id(self.env).rpartition(":")[2]).max_episode_steps is None
 
     @property
     def memory(self) -> int:
