@@ -196,7 +196,9 @@ class Mixed(Sampler):
 class Annealed(Mixed):
     """The offline share of a batch falls linearly to zero (TorchRL's `OfflineToOnlineReplayBuffer.anneal`).
 
-    It is `first_share` at the first online step; after `online_steps` no offline row is sampled any more.
+    Args:
+        online_steps: after so many, no offline row is sampled any more; in a run, all of its online steps.
+        first_share: offline share of a batch at the first online step.
     """
 
     metric_names = ("offline_share",)
@@ -228,7 +230,8 @@ class Annealed(Mixed):
 class Recent(Sampler):
     """A row's probability falls geometrically with its age, down to the oldest row (Truncated Geometric replay).
 
-    At the age `half_life` it is half that of the newest row: a share of the rows up to 1, a number of rows above.
+    Args:
+        half_life: age at which a row is half as likely as the newest one; a share of the rows up to 1, rows above.
     """
 
     def __init__(self, half_life: float = 0.25):
