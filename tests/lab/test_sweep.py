@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from arb import DataError
+from arb import DataError, load_dataset
 from arb.lab import setup
 from arb.lab import sweep as module
 from arb.lab.config import flat
-from arb.lab.folder import DATASETS, SHARED, RunFolder
+from arb.lab.folder import DATASETS, SHARED, RunFolder, Shared
 from arb.lab.machine import cores
 from arb.lab.sweep import View, grid, own_datasets, plan, pretraining_of, sweep, take, work, write_plan
 from arb.progress import Screen
@@ -146,6 +146,12 @@ def test_a_dataset_is_read_and_normalised_once_for_all_workers(place, tmp_path, 
         work({"out": str(tmp_path), "cells": [(cell.folder, flat(cell.config))], "retry": 0}, print, lambda: False)
     assert counted == ["load_data", "as_seen"]
     assert len(list((tmp_path / SHARED / DATASETS).glob("*/columns.json"))) == 2
+    shared, seen, data = Shared(tmp_path / SHARED / DATASETS), [], load_dataset(cells[0].config.task)
+    for overrides in ({}, {"preprocessing.normalize_observations": False}, {"preprocessing.reward_shift": -1.0}):
+        config = cells_of(place, seeds=(0,), **overrides)[0].config
+        seen.append(setup.Setup.of(config, data, shared=shared).dataset.fingerprint)
+        assert seen[-1] == setup.Setup.of(config, data).dataset.fingerprint
+    assert len(set(seen)) == 3, "what agents see depends on the preprocessing"
 
 
 def test_shared_datasets_belong_to_the_first_of_two_sweeps(tmp_path):
