@@ -13,6 +13,8 @@ how often the truth lies below the estimate plus 1.645 standard errors, where 95
 The second table compares rules along the same record: a refresh at every k-th occasion, and the best that any rule can
 do that asks before it refreshes. It knows the total variation, at no cost, and keeps the weights as long as that is
 below a tolerance. The columns are the share of the refreshes that are made, and the mean and largest total variation.
+
+"λ" is the run's own, or 0.5, with which the same scores are weighed once more.
 """
 
 from __future__ import annotations
@@ -30,8 +32,10 @@ from arb.replay.arb import ARB, clip_bounds, group_mean
 from interleaved import table
 
 TOLERANCE, SAMPLES, DRAWS = 0.02, (0.02, 0.1), 200
-HISTORY: list[tuple[np.ndarray, np.ndarray, float]] = []
+History = list[tuple[np.ndarray, np.ndarray, float]]
 """Of every refresh: the mean score of each trajectory, its number of steps, and the temperature."""
+OWN, FIXED = History(), History()
+"""As the run weighed its rows, and as λ = 0.5 would have."""
 
 
 class Recorded(ARB):
@@ -40,9 +44,11 @@ class Recorded(ARB):
     def update_weights(self, scores: np.ndarray, num_added: int) -> None:
         super().update_weights(scores, num_added)
         members, ids = self.index.members(before=num_added), self.index.episode_ids[:num_added]
-        low, high = clip_bounds(scores, *self.clip) if self.temperature == "auto" else self.clip
-        mean = group_mean(np.clip(scores[:num_added], low, high), ids, self.index.num_ids)[members.episode]
-        HISTORY.append((mean, members.steps, self.metrics()["temperature"]))
+        own = clip_bounds(scores, *self.clip) if self.temperature == "auto" else self.clip
+        temperatures = ((OWN, own, self.metrics()["temperature"]), (FIXED, self.clip, 0.5))
+        for history, (low, high), temperature in temperatures:
+            mean = group_mean(np.clip(scores[:num_added], low, high), ids, self.index.num_ids)[members.episode]
+            history.append((mean, members.steps, temperature))
 
 
 def masses(log_weight: np.ndarray, steps: np.ndarray) -> np.ndarray:
@@ -50,9 +56,9 @@ def masses(log_weight: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return mass / mass.sum()
 
 
-def stale_and_fresh(first: int, second: int) -> tuple[np.ndarray, np.ndarray]:
+def stale_and_fresh(history: History, first: int, second: int) -> tuple[np.ndarray, np.ndarray]:
     """The probabilities of all trajectories with the weights of one refresh kept, and with those of a later one."""
-    (old, _, before), (new, steps, now) = HISTORY[first], HISTORY[second]
+    (old, _, before), (new, steps, now) = history[first], history[second]
     return masses(np.append(old, new[len(old) :]) / before, steps), masses(new / now, steps)
 
 
@@ -64,15 +70,15 @@ def estimates(stale: np.ndarray, fresh: np.ndarray, sample: int, rng: np.random.
     return gap.mean(1), gap.std(1, ddof=1) / np.sqrt(sample)
 
 
-def prices(rng: np.random.Generator) -> list[list[str]]:
+def prices(history: History, rng: np.random.Generator) -> list[list[str]]:
     """A line for each distance k between two refreshes of the record."""
     lines = []
-    samples = [max(2, round(share * len(HISTORY[0][1]))) for share in SAMPLES]
+    samples = [max(2, round(share * len(history[0][1]))) for share in SAMPLES]
     for apart in (1, 2, 4, 8):
         found: list[float] = []
         below: list[list[float]] = [[] for _ in samples]
-        for second in range(apart, len(HISTORY)):
-            stale, fresh = stale_and_fresh(second - apart, second)
+        for second in range(apart, len(history)):
+            stale, fresh = stale_and_fresh(history, second - apart, second)
             found.append(0.5 * np.abs(stale - fresh).sum())
             for held, sample in zip(below, samples, strict=True):
                 estimate, deviation = estimates(stale, fresh, sample, rng)
@@ -83,11 +89,11 @@ def prices(rng: np.random.Generator) -> list[list[str]]:
     return lines
 
 
-def rules() -> list[list[str]]:
+def rules(history: History) -> list[list[str]]:
     """A line for each rule: how many refreshes it makes, and how far its weights are from fresh ones."""
-    occasions = range(len(HISTORY))
+    occasions = range(len(history))
     apart = {
-        (first, second): 0.5 * np.abs(np.subtract(*stale_and_fresh(first, second))).sum()
+        (first, second): 0.5 * np.abs(np.subtract(*stale_and_fresh(history, first, second))).sum()
         for second in occasions
         for first in range(second)
     }
@@ -120,15 +126,16 @@ def main() -> None:
     preset = "smoke" if chosen.quick else "demo"
     lines, compared, rng = [], [], np.random.default_rng(0)
     for task in ["bundled:hopper-tiny"] if chosen.quick else chosen.tasks:
-        HISTORY.clear()
+        OWN.clear(), FIXED.clear()
         config = configure(task=task, strategy="__main__:Recorded", preset=preset, overrides=size)
         with tempfile.TemporaryDirectory() as folder:
             run(config, Path(folder) / "run")
-        lines += [[task, *cells] for cells in prices(rng)]
-        compared += [[task, *cells] for cells in rules()]
-    header = ["task", "k", "median", "largest", "needless", *(f"below, {share:.0%} drawn" for share in SAMPLES)]
+        for temperature, history in ((chosen.temperature, OWN), ("0.5", FIXED)):
+            lines += [[task, temperature, *cells] for cells in prices(history, rng)]
+            compared += [[task, temperature, *cells] for cells in rules(history)]
+    header = ["task", "λ", "k", "median", "largest", "needless", *(f"below, {share:.0%} drawn" for share in SAMPLES)]
     print(table(header, lines), end="\n\n")
-    print(table(["task", "refresh", "share made", "mean", "largest"], compared))
+    print(table(["task", "λ", "refresh", "share made", "mean", "largest"], compared))
 
 
 if __name__ == "__main__":
