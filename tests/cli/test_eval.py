@@ -337,7 +337,7 @@ def test_mistakes_are_answered_in_one_line(line_run: Path, tmp_path: Path, capsy
     described = json.loads((line_run / "config.json").read_text())
     for change, message in (
         ({"env": "Nothing-v0"}, "Nothing-v0"),
-        ({"env": "CartPole-v1"}, r"shape \(4,\), but the policy expects 3 numbers"),
+        ({"env": "CartPole-v1"}, "takes observations of 3 numbers, not of shape"),
         ({"env": ""}, "does not name the environment: add --env"),
         ({"config": 3}, "damaged"),
     ):

@@ -47,7 +47,6 @@ _HINTS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a sub-command and return its exit status."""
     from arb import __version__
 
     arguments = sys.argv[1:] if arguments is None else arguments

@@ -134,10 +134,9 @@ def _export(arguments: argparse.Namespace) -> None:
 def _write(out: Path, data: Dataset, more: dict[str, str], checked: Audit | None = None) -> None:
     """Write a dataset, and say what was repaired and what the audit of it, or of where it comes from, found."""
     from arb.data.audit import FAULT, audit
-    from arb.data.formats import check_suffix, write_dataset
+    from arb.data.formats import write_dataset
     from arb.progress import count
 
-    check_suffix(out)
     write_dataset(out, replace(data, provenance={**data.provenance, **more}), 9)
     for note in data.provenance.get("repaired", ()):
         print(f"repaired: {note}")

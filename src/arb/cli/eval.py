@@ -67,10 +67,11 @@ def evaluate(options: argparse.Namespace) -> None:
         rng = np.random.default_rng(chance)
         total, steps = video(env, lambda obs: policy(obs, rng), int(start.generate_state(1)[0]), options.gif)
         print(f"{options.gif}: one episode of {steps:,} steps, return {total:.1f}\n")
+    from arb.envs import flattened, make
     from arb.envs.rollout import Played, play
 
     def evaluated_anew(one: Policy) -> Played:  # from the same initial states each time
-        return play(one, lambda: _made(env, one), number, np.random.SeedSequence(options.seed))
+        return play(one, lambda: flattened(make(env)), number, np.random.SeedSequence(options.seed))
 
     if len(chosen) == 1:
         played = evaluated_anew(policy)
@@ -174,18 +175,6 @@ def _environment(run: RunFolder, recorded: str, asked: str) -> str:
         f"{run.path} was trained in {recorded}, and a run folder may not load code: add --env {recorded}, "
         f"in the folder of {recorded.partition(':')[0]}.py"
     )
-
-
-def _made(env: str, policy: Policy) -> Any:
-    """The environment, if the policy fits its observations."""
-    from arb.envs import make
-    from arb.envs.rollout import flattened
-
-    made = flattened(make(env))
-    shape = made.observation_space.shape
-    if shape != (policy.obs_size,):
-        raise DataError(f"{env} has observations of shape {shape}, but the policy expects {policy.obs_size} numbers")
-    return made
 
 
 # ---- video -----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from arb.errors import DataError
+from arb.progress import count
 
 EXAMPLES = """
 examples:
@@ -27,26 +28,20 @@ def add_report(parser: argparse.ArgumentParser) -> None:
 
 def report(options: argparse.Namespace) -> None:
     if options.pack:
-        return _pack(options.runs, options.out or Path(f"{options.runs[0].resolve().name}.jsonl"))
-    from arb.report.page import make_report
+        from arb.report.records import pack
 
-    out = options.out or Path("report")
-    made = make_report(options.runs, out, title=options.title)
-    print(made.text)
-    print(f"page        {made.page}")
-    print(f"files       {len(made.files)} in {out}, tables as txt, md, tex and csv, plots as png, svg and pdf")
-    return None
+        out = options.out or Path(f"{options.runs[0].resolve().name}.jsonl")
+        packed = pack(options.runs, out)
+        kept = f", {packed.kept} of them from before" if packed.kept else ""
+        print(f"{out}: {count(packed.runs, 'run')}{kept}, {packed.size / 1e6:.2f} MB")
+        print("".join(f"  left out: {reason}\n" for reason in packed.left_out), end="")
+    else:
+        from arb.report.page import make_report
 
-
-def _pack(runs: list[Path], out: Path) -> None:
-    from arb.progress import count
-    from arb.report.records import pack
-
-    packed = pack(runs, out)
-    kept = f", {packed.kept} of them from before" if packed.kept else ""
-    print(f"{out}: {count(packed.runs, 'run')}{kept}, {packed.size / 1e6:.2f} MB")
-    for reason in packed.left_out:
-        print(f"  left out: {reason}")
+        out = options.out or Path("report")
+        made = make_report(options.runs, out, title=options.title)
+        print(f"{made.text}\npage        {made.page}")
+        print(f"files       {len(made.files)} in {out}, tables as txt, md, tex and csv, plots as png, svg and pdf")
 
 
 def add_watch(parser: argparse.ArgumentParser) -> None:

@@ -98,7 +98,6 @@ def repair_dataset(
 
 
 def _finite(column: Any) -> Any:
-    """A column with 0 for what is not finite."""
     parts = leaves(column).items()
     return unwrapped({k: np.where(np.isfinite(p), p, 0) if p.dtype.kind == "f" else p for k, p in parts})
 

@@ -31,12 +31,10 @@ def cached(task: Task) -> Path:
 
 
 def bundled_names() -> list[str]:
-    """The datasets that come with the package."""
     return sorted(path.stem for path in BUNDLED.glob("*.hdf5"))
 
 
 def bundled(name: str) -> Path:
-    """The file of a dataset that comes with the package."""
     if name not in bundled_names():
         raise DataError(f"no bundled dataset is called {name!r}; there are {', '.join(bundled_names())}")
     return BUNDLED / f"{name}.hdf5"
@@ -68,7 +66,7 @@ def fetch(task: Task, mirrors: tuple[str, ...] = ()) -> Path:
     failures = []
     for url in (*(f"{mirror.rstrip('/')}/{task.file}" for mirror in mirrors), *task.urls):
         try:
-            _complete(url, part, task)
+            _download(url, part, task)
         except (OSError, http.client.HTTPException, ValueError) as problem:
             failures.append(f"{urlsplit(url).netloc}: {first_line(problem)}")
             continue
@@ -78,39 +76,31 @@ def fetch(task: Task, mirrors: tuple[str, ...] = ()) -> Path:
     raise DataError(f"{task.name} could not be fetched ({'; '.join(failures)}{kept}); or put {task.file} at {path}")
 
 
-def _complete(url: str, part: Path, task: Task) -> None:
-    """Download and check; a resumed file may hold what another server left behind, so that one is tried afresh."""
-    for resumed in (part.exists(), False):
-        download(url, part, task.size, task.name)
-        try:
-            check(part, task)
-            break
-        except DataError:
-            if not resumed:
-                raise
-
-
-def download(url: str, part: Path, size: int, label: str) -> None:
-    """Bring `part` up to `size` bytes, from where an earlier attempt stopped."""
+def _download(url: str, part: Path, task: Task) -> None:
+    """Download and check, from where an earlier attempt stopped; if another server left that, from the start."""
     have = part.stat().st_size if part.exists() else 0
-    if have > size:
-        part.unlink()
-        have = 0
-    if have == size:
-        return
-    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
-    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
-        resumed = response.status == http.client.PARTIAL_CONTENT
-        if not resumed and response.length is not None and response.length != size:
-            raise DataError(f"it offers {response.length:,} bytes, {label} has {size:,}: not the same file")
-        with progress(label, size) as tell, part.open("ab" if resumed else "wb") as file:
-            while block := response.read1(BLOCK):
-                file.write(block)
-                tell(file.tell())
-                if file.tell() > size:
-                    break
-    if part.stat().st_size < size:
-        raise DataError(f"only {part.stat().st_size:,} of {size:,} bytes arrived; run the command again to continue")
+    if have < task.size:
+        request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+            resumed = response.status == http.client.PARTIAL_CONTENT
+            if not resumed and response.length is not None and response.length != task.size:
+                raise DataError(
+                    f"it offers {response.length:,} bytes, {task.name} has {task.size:,}: not the same file"
+                )
+            with progress(task.name, task.size) as tell, part.open("ab" if resumed else "wb") as file:
+                while file.tell() <= task.size and (block := response.read1(BLOCK)):
+                    file.write(block)
+                    tell(file.tell())
+        if part.stat().st_size < task.size:
+            raise DataError(
+                f"only {part.stat().st_size:,} of {task.size:,} bytes arrived; run the command again to continue"
+            )
+    try:
+        check(part, task)  # removes it if it is not the file
+    except DataError:
+        if not have:
+            raise
+        _download(url, part, task)
 
 
 def check(path: Path, task: Task) -> None:

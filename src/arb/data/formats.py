@@ -394,7 +394,6 @@ def _open_hdf5(path: Path) -> Iterator[Listing]:
 
 
 def _unreadable(item: Any) -> str:
-    """Why an HDF5 dataset is not read, if it is not."""
     if item.is_virtual:
         return "is a virtual dataset, which may lie in other files: copy the data into this file"
     if item.external:

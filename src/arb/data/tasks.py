@@ -101,7 +101,6 @@ class Task:
 
     @property
     def file(self) -> str:
-        """The name of the file, as D4RL has it."""
         return self.urls[0].rsplit("/", 1)[1]
 
 

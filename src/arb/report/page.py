@@ -90,7 +90,6 @@ def make_report(
 
 
 def missing_text(results: Results, most: int = 10) -> str:
-    """The runs that are not in the tables, with their reasons."""
     runs = results.runs
     lines = ["The run is finished." if len(runs.all) == 1 else f"All {len(runs.all)} runs are finished."]
     if runs.missing:
@@ -209,7 +208,6 @@ def _differences(results: Results, agent: str, baseline: str) -> dict[str, Any] 
 
 
 def _panel(groups: Sequence[RunGroup], metrics: Sequence[Metric]) -> dict[str, Any]:
-    """The charts of one agent on one dataset."""
     buffer, shown = plots.buffer_share(groups), []
     for group in groups:
         curve = [
@@ -237,7 +235,6 @@ def _metric(steps: Floats, values: Floats) -> dict[str, Any]:
 
 
 def _banded(steps: Floats, found: tuple[Floats, Floats, Floats]) -> dict[str, Any]:
-    """A line with its band, if it has one."""
     mean, low, high = map(_numbers, found)
     band = {"low": None, "high": None} if low == high else {"low": low, "high": high}
     return {"x": steps.astype(int).tolist(), "y": mean, **band}
@@ -312,7 +309,6 @@ def _run(run: Record, duplicate: bool) -> dict[str, Any]:
 
 # ---- files -----------------------------------------------------------------------------------------------------------
 def write_files(out: Path, content: Mapping[str, bytes]) -> tuple[Path, ...]:
-    """Write files below a folder, each whole or not at all."""
     check_folder(out)
     for name, data in content.items():
         with atomic_write(out / name) as unfinished:

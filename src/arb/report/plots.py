@@ -125,7 +125,6 @@ def buffer_share(groups: Sequence[RunGroup]) -> tuple[Floats, Floats] | None:
 
 # ---- files -----------------------------------------------------------------------------------------------------------
 def rendered(figure: Figure) -> dict[str, bytes]:
-    """A figure in every format, by ending."""
     found = {}
     with matplotlib.rc_context({"svg.hashsalt": "arb", "pdf.fonttype": 42}):
         for ending, metadata in FORMATS.items():
@@ -211,7 +210,6 @@ def difference_intervals(results: Results, agent: str, baseline: str = "naive") 
 
 # ---- panels ----------------------------------------------------------------------------------------------------------
 def _score_panel(axes: Any, groups: Sequence[RunGroup], styles: Mapping[str, Any]) -> None:
-    """Score over both phases."""
     scale = squeeze(groups)
     for group in groups:
         for phase, (steps, _) in group.curve.items():

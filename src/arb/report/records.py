@@ -493,7 +493,6 @@ def area(steps: ArrayLike, scores: ArrayLike) -> float:
 
 
 def _online(run: Record) -> Floats:
-    """The evaluations after online updates."""
     curve = run.curves["online"]
     return np.asarray(curve.means[curve.steps > 0], float)
 
@@ -706,7 +705,6 @@ def _label(run: Record, keys: Sequence[str]) -> str:
 
 
 def format_value(value: Any) -> str:
-    """The value of a setting in a label."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):

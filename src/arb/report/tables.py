@@ -117,7 +117,6 @@ class Table:
         return text.getvalue()
 
     def files(self, folder: str = "tables") -> dict[str, str]:
-        """The table in every format, by file name."""
         formats = {"txt": self.text(), "md": self.markdown(), "tex": self.latex(), "csv": self.csv()}
         return {f"{folder}/{self.name}.{ending}": text for ending, text in formats.items()}
 
@@ -298,7 +297,6 @@ def paired_tables(results: Results, baseline: str = "naive") -> list[Table]:
 
 
 def tables(results: Results, baseline: str = "naive") -> list[Table]:
-    """Every table of a report."""
     found = [
         score_table(results, agent, measure)
         for measure in MEASURES
