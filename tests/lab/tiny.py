@@ -54,13 +54,12 @@ def write_data(path: Path) -> None:
     np.savez(path, **{name: np.array(values) for name, values in columns.items()})
 
 
-def config_of(data: Path, agent: str, strategy: str, **more: object):
+def config_of(data: Path, agent: str, strategy: str, seed: int = 0, **more: object):
     from arb.lab.config import configure
 
     small = SMALL | ({"replay.keep": 300} if strategy == "top_n" else {})
-    return configure(
-        task=str(data), env="Pendulum-v1", agent=agent, strategy=strategy, overrides=small | NETWORKS[agent] | more
-    )
+    overrides = small | NETWORKS[agent] | more
+    return configure(task=str(data), env="Pendulum-v1", agent=agent, strategy=strategy, seed=seed, overrides=overrides)
 
 
 def die_at(where: str, number: int) -> None:
