@@ -3,7 +3,8 @@
     taskset -c 0 python benchmarks/startup.py --task suite:hopper-mixed
 
 Seconds of processor time of a fresh process, at the end of each part; the dataset is in the cache. The first run of an
-agent compiles, and later ones find what it compiled. To compare two versions, run this in both, in turns.
+agent compiles, and later ones find what it compiled. At the end, how long a worker of a sweep takes for its data. To
+compare two versions, run this in both, in turns.
 """
 
 from __future__ import annotations
@@ -57,6 +58,27 @@ def watch(task: str, agent: str, folder: str) -> dict[str, float]:
     return {**found, PARTS[-1]: time.process_time()}
 
 
+def sharing(task: str) -> dict[str, float]:
+    """Processor seconds until a worker of a sweep has its data: by itself, and with others."""
+    from arb.lab.config import configure
+    from arb.lab.folder import Shared
+    from arb.lab.setup import Setup, load_data
+
+    config, found = configure(task=task), {}
+    with tempfile.TemporaryDirectory() as place:
+        first, second = Shared(Path(place)), Shared(Path(place))
+        for name, shared in (
+            ("imports", None), ("by itself", None), ("the first worker", first), ("another worker", second),
+            ("its next run", second),
+        ):  # fmt: skip
+            start = time.process_time()
+            data = shared.get("raw", lambda: load_data(task)) if shared else load_data(task)
+            Setup.of(config, data, shared=shared)
+            found[name] = time.process_time() - start
+    del found["imports"]
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--task", default="suite:hopper-mixed")
@@ -85,6 +107,8 @@ def main() -> None:
             rows.append([name, *(f"{times[part]:.1f}" for part in PARTS)])
     print(f"{task}, {cpu_model()}; processor seconds from the start to the end of each part, medians of {turns}")
     print(table(["agent", *PARTS], rows))
+    data = ", ".join(f"{name} {seconds:.2f}" for name, seconds in sharing(task).items())
+    print(f"the data of a run in a sweep, processor seconds: {data}")
 
 
 def median(seen: list[dict[str, float]]) -> dict[str, float]:
