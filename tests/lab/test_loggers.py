@@ -1,4 +1,4 @@
-"""The figures of a run reach TensorBoard and Weights & Biases, each only where it was asked for."""
+"""The metrics of a run reach TensorBoard and Weights & Biases, each only where it was asked for."""
 
 import struct
 import sys
@@ -9,10 +9,10 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from arb import DataError
-from arb.lab.config import configure
 from arb.lab.folder import RunFolder
 from arb.lab.metrics import with_loggers
 from arb.lab.training import run
+from tests.lab import tiny
 
 
 def told_into(told):
@@ -30,7 +30,7 @@ def events(folder):
         content = content[16 + length :]
 
 
-def test_tensorboard_gets_every_figure_at_its_step(tmp_path):
+def test_tensorboard_gets_every_metric_at_its_step(tmp_path):
     told = []
     with with_loggers(told_into(told), tmp_path, {}, tensorboard=True, wandb=None) as tell:
         tell("pretrain", 20, 40, {"score": 1.5})
@@ -94,7 +94,8 @@ def test_a_logger_that_is_not_installed_is_named_with_its_extra(option, name, tm
 
 
 def test_loggers_get_every_column_of_metrics_csv(tmp_path):
-    told, config = [], configure(task="bundled:hopper-tiny", agent="sac", strategy="arb", preset="smoke")
+    tiny.write_data(tmp_path / "data.npz")
+    told, config = [], tiny.config_of(tmp_path / "data.npz", "rlpd", "arb")
     run(config, tmp_path / "run", tell=lambda *arguments: told.append(arguments))
     for phase, columns in RunFolder(tmp_path / "run").metrics().items():
         here = {step: metrics for name, step, _, metrics in told if name == phase and metrics}
