@@ -190,10 +190,13 @@ def half_costs_less(rows: Sequence[Any]) -> Judgement:
 
 
 def critics_repair(rows: Sequence[Any]) -> Judgement:
+    wanted = [("td3", AUTO), ("td3", UNIFORM_CRITICS)]
+    first, second = ({row["seed"] for row in rows if (row["agent"], row["strategy"]) == pair} for pair in wanted)
+    rows = [row for row in rows if row["seed"] in first & second]
     auto, repaired = (minus_uniform(rows, "td3", name) for name in (AUTO, UNIFORM_CRITICS))
     if not len(auto) or not len(repaired):
         return None, "no run yet"
-    text = f"TD3 {repaired.mean():+.0f} against {auto.mean():+.0f}"
+    text = f"TD3 {repaired.mean():+.0f} against {auto.mean():+.0f} over {len(auto)} seeds"
     if auto.mean() >= 0.0:
         return None, f"there was no loss to take away: {text}"
     return (bool(repaired.mean() >= auto.mean() / 2) if len(auto) >= SEEDS else None), text
