@@ -4,7 +4,6 @@ A checkpoint holds everything that decides what comes next, and the tables are t
 written. So an interrupted run ends in the same bytes as if nothing had happened.
 """
 
-import hashlib
 import json
 import math
 import shutil
@@ -24,7 +23,7 @@ from arb.agents.learn import save as save_agent
 from arb.envs import LIMIT as LONGEST_EPISODE
 from arb.envs.rollout import Collector, Played, play
 from arb.errors import DataError, EnvironmentFailure, Interrupted
-from arb.files import GrowingTable, locked, read_json
+from arb.files import GrowingTable, digest, locked, read_json
 from arb.lab.agents import agent_class, is_plug_in
 from arb.lab.algorithm import Progress, finetune, pretrain
 from arb.lab.config import Config, pretraining_keys
@@ -146,8 +145,7 @@ class Pretrained:
         keys = pretraining_keys(setup.config)
         del keys["task"]  # a name; the hash of the data says which it is
         decides = [keys, described["data"], described["env"], described["normalization"], described["versions"]]
-        name = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:24]
-        self.folder, self._setup = cache / name, setup
+        self.folder, self._setup = cache / digest(decides, {})[:24], setup
 
     @property
     def done(self) -> bool:
