@@ -7,6 +7,7 @@ RUN is the folder of the run, or a copy of it; FOLDER is the one that the run co
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,17 +33,17 @@ class Robot:
         return np.array([np.cos(self.angle), np.sin(self.angle), self.speed], np.float32)
 
 
-def run_episode(robot, policy, rng, seconds_per_step=0.0):
-    """One episode with the policy's own noise; torque within 2, and no more than 2 away from the last one."""
-    recorder = arb.Recorder(policy.version)
+def run_episode(robot, rng, act, version, wait=lambda: None):
+    """One episode; the torque stays within 2, and within 2 of the last one."""
+    recorder = arb.Recorder(version)
     obs, torque, over = robot.reset(rng), np.zeros(1), False
     try:
         while not over:
-            torque = arb.limited(policy.sample(obs, rng), low=-2.0, high=2.0, before=torque, change=2.0)
+            torque = arb.limited(act(obs), low=-2.0, high=2.0, before=torque, change=2.0)
             next_obs, reward, terminated, truncated = robot.step(float(torque[0]))
             recorder.add(obs, torque, reward, next_obs, terminated, truncated)
             obs, over = next_obs, terminated or truncated
-            time.sleep(seconds_per_step)
+            wait()
     except (OSError, arb.DataError) as problem:  # a lost connection, or an observation that is not finite
         print(f"the episode ends after {len(recorder)} steps: {problem}")
     return recorder
@@ -57,5 +58,5 @@ if __name__ == "__main__":
         except arb.DataError:  # not trained yet
             time.sleep(1.0)
             continue
-        recorder = run_episode(robot, policy, rng, seconds_per_step=0.05)
-        recorder.save(folder)
+        act, pace = partial(policy.sample, rng=rng), partial(time.sleep, 0.05)
+        run_episode(robot, rng, act, policy.version, pace).save(folder)

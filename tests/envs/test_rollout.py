@@ -8,10 +8,14 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
-from arb.envs.rollout import ActionMap, Collector, play
+from arb.envs.rollout import ActionMap, Collector, Limited, play
 from arb.errors import DataError
 from arb.replay.buffer import ReplayBuffer
+from arb.replay.robot import limited
 
 
 class Corridor(gymnasium.Env[Any, Any]):
@@ -137,3 +141,40 @@ def test_episodes_side_by_side_are_asked_when_their_chunk_is_over() -> None:
     assert np.ravel(made[0].taken)[:5] == pytest.approx([0.1, 0.12, 0.14, 0.3, 0.32])
     assert np.ravel(made[1].taken)[:8] == pytest.approx([0.2, 0.22, 0.24, 0.4, 0.5, 0.52, 0.54, 0.6])
     assert sum(actor.asked) == actor.calls == 6
+
+
+@given(
+    hnp.arrays(np.float64, 3, elements=st.floats(-5, 5)),
+    hnp.arrays(np.float64, 3, elements=st.floats(-1, 1)),
+    st.floats(0, 2),
+)
+def test_a_limited_action_stays_within_both_limits_and_moves_no_more_than_it_must(wanted, before, change):
+    found = limited(wanted, -1.0, 1.0, before, change)
+    assert (np.abs(found) <= 1.0).all()
+    assert (np.abs(found - before) <= change + 1e-12).all()
+    allowed = np.maximum(-1.0, before - change), np.minimum(1.0, before + change)
+    np.testing.assert_array_equal(found, np.clip(wanted, *allowed))
+
+
+def test_without_an_action_before_only_the_bounds_count():
+    np.testing.assert_array_equal(limited([3.0, -0.5], -1.0, 1.0, change=0.1), [1.0, -0.5])
+
+
+def test_a_limited_environment_says_what_was_done_and_starts_from_rest():
+    inner = Corridor(Box(-1, 1, (2,)))
+    env = Limited(inner, low=-0.5, high=0.5, change=[0.3, 0.1])
+    done = []
+    for _ in range(2):
+        env.reset()
+        done += [env.step(np.array([1.0, -1.0], np.float32))[-1]["applied_action"] for _ in range(3)]
+    wanted = [[0.3, -0.1], [0.5, -0.2], [0.5, -0.3]] * 2
+    np.testing.assert_allclose(done, wanted, rtol=1e-6)
+    np.testing.assert_array_equal(inner.taken, done)
+    assert done[0].dtype == np.float32
+
+
+def test_a_collector_learns_from_the_action_that_was_carried_out():
+    buffer = ReplayBuffer(10)
+    env = Limited(Corridor(Box(-2, 2, (1,), np.float32)), low=-1.0, high=1.0, change=0.5)
+    Collector(env, np.random.SeedSequence(0)).collect(Constant(np.array([1.0], np.float32)), buffer, 3)
+    np.testing.assert_allclose(buffer.gather(np.arange(3)).action[:, 0], [0.25, 0.5, 0.5])

@@ -1,10 +1,13 @@
 """Runs on hardware, and runs without an environment."""
 
+import os
+
 import gymnasium
 import numpy as np
 import pytest
 
 from arb.cli import main
+from arb.cli.run import asked_for_enter
 from arb.errors import DataError
 from arb.lab.estimate import REPLICATES, fitted_q_evaluation
 from arb.lab.folder import RunFolder
@@ -66,7 +69,7 @@ def test_an_exception_of_the_robot_is_one_line_and_the_same_command_continues(ro
     assert "TimeoutError: CAN bus timeout" in said
     assert "the same command continues" in said
     assert "step 49" in said
-    Robot.open = 0
+    assert Robot.open == 0
     assert command(robot, "--env", "arb-tests/robot-v0", "--hardware") == 0
     assert Robot.steps == 50 + 40  # 49 steps were kept
 
@@ -93,6 +96,55 @@ def test_an_untrained_policy_is_not_sent(robot, capsys):
     assert command(robot, "--env", "arb-tests/robot-v0", "--hardware", "schedule.pretrain=0") == 2
     assert "untrained" in capsys.readouterr().err
     assert Robot.steps == 0
+
+
+def test_rollouts_on_hardware_begin_with_a_trained_policy(robot):
+    assert command(robot, "--env", "arb-tests/robot-v0", "--hardware", "evaluation.by=rollouts") == 0
+    assert RunFolder(robot / "run").curves()["pretrain"].steps.tolist() == [40.0]
+
+
+def test_updates_follow_the_steps_of_whole_episodes(robot, monkeypatch):
+    import arb.lab.algorithm
+
+    updates, learn = [], arb.lab.algorithm.learn
+    monkeypatch.setattr(
+        arb.lab.algorithm,
+        "learn",
+        lambda agent, batch, *a, **k: updates.append(len(batch.obs)) or learn(agent, batch, *a, **k),
+    )
+    assert command(robot, "--env", "arb-tests/robot-v0", "--hardware", "schedule.updates=30") == 0
+    assert updates[-2:] == [60, 60]  # 30 for each 20 steps, in blocks of 40
+
+
+def test_with_wait_the_robot_starts_when_enter_is_pressed(robot, monkeypatch, capsys):
+    ready = iter([False, True, False, False, True])
+    monkeypatch.setattr("arb.cli.run.asked_for_enter", lambda: lambda: next(ready))
+    assert command(robot, "--env", "arb-tests/robot-v0", "--wait") == 2
+    assert "--wait is for --hardware" in capsys.readouterr().err
+    assert command(robot, "--env", "arb-tests/robot-v0", "--hardware", "--wait") == 0
+    assert list(ready) == []
+
+
+def test_the_question_is_asked_once_for_each_episode(monkeypatch, capsys):
+    read, write = os.pipe()
+    with os.fdopen(read) as keyboard:
+        monkeypatch.setattr("sys.stdin", keyboard)
+        ready = asked_for_enter()
+        assert [ready(), ready()] == [False, False]
+        assert capsys.readouterr().err.count("press Enter") == 1
+        os.write(write, b"\n")
+        assert ready()
+        os.close(write)
+        with pytest.raises(DataError, match="nobody can press Enter"):
+            ready()
+    assert capsys.readouterr().err.count("press Enter") == 1
+
+
+def test_an_offline_run_goes_on_online_in_the_same_folder(robot):
+    assert command(robot, "--env", "arb-tests/robot-v0", "--hardware", "schedule.online=0") == 0
+    assert Robot.steps == 0
+    assert command(robot, "--env", "arb-tests/robot-v0", "--hardware") == 0
+    assert Robot.steps == 80
 
 
 def test_training_offline_needs_no_environment(robot, capsys):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,16 @@ def setting(text: str) -> tuple[str, str]:
     raise DataError(f"{text!r} is not a setting: {hint}")
 
 
+def files_and_settings(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What stands behind --new in two parts: files, which may carry columns, and settings.
+
+    >>> files_and_settings(["a.npz", "b.csv?actions=torque", "schedule.updates=500"])
+    (['a.npz', 'b.csv?actions=torque'], ['schedule.updates=500'])
+    """
+    settings = [w for w in words if "=" in w and "?" not in w.partition("=")[0] and not Path(w).exists()]
+    return [word for word in words if word not in settings], settings
+
+
 def add_run(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_subject(parser)
@@ -118,7 +128,8 @@ def _run(options: argparse.Namespace, asked_to_stop: Callable[[], bool]) -> None
 
     subject = {name: getattr(options, name) for name in ("env", "agent", "strategy", "seed", "preset")}
     task = f"{options.task}?{options.columns}" if options.columns else options.task
-    overrides: dict[str, Any] = dict(map(setting, options.settings))
+    options.new, late = files_and_settings(options.new)
+    overrides: dict[str, Any] = dict(map(setting, [*options.settings, *late]))
     if options.hardware or options.collect:
         overrides["source"] = "hardware" if options.hardware else "files"
     after = _round(options)

@@ -13,11 +13,11 @@ import gymnasium
 
 from arb.envs.antmaze import MAZES
 from arb.envs.locomotion import ROBOTS
-from arb.envs.rollout import flat_vector, flattened
+from arb.envs.rollout import Limited, flat_vector, flattened
 from arb.envs.state import State, restore_state, save_state
 from arb.errors import DataError, EnvironmentFailure
 
-__all__ = ["State", "flat_vector", "flattened", "make", "restore_state", "save_state"]
+__all__ = ["Limited", "State", "flat_vector", "flattened", "make", "restore_state", "save_state"]
 
 LIMIT = 1000
 """Steps after which an episode ends where the environment sets no limit: an evaluation must come to an end."""

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from arb.envs.state import restore_state, save_state
 from arb.errors import DataError, EnvironmentFailure, Interrupted
 from arb.replay.buffer import ReplayBuffer
+from arb.replay.robot import limited
 
 
 # ---- actions and observations ----------------------------------------------------------------------------------------
@@ -73,6 +74,40 @@ def flattened(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
 
 def _is_dict_of_boxes(space: Any) -> bool:
     return isinstance(space, Dict) and all(isinstance(p, Box) or _is_dict_of_boxes(p) for p in space.spaces.values())
+
+
+class Limited(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that is given no action outside of bounds, and none far from the one before it.
+
+    `info["applied_action"]` is the action that was carried out, and the one that a run learns from.
+
+    Args:
+        env: with actions in a vector.
+        low: the lower bound of every entry, or of all.
+        high: the upper bound.
+        change: how far an entry may move in a step.
+        rest: the action before the first of an episode.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        low: ArrayLike,
+        high: ArrayLike,
+        change: ArrayLike = np.inf,
+        rest: ArrayLike = 0.0,
+    ) -> None:
+        super().__init__(env)
+        self.limits, self.change, self.rest = (low, high), change, rest
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._before: Any = self.rest
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self._before = limited(action, *self.limits, self._before, self.change).astype(np.asarray(action).dtype)
+        obs, reward, terminated, truncated, info = self.env.step(self._before)
+        return obs, reward, terminated, truncated, {**info, "applied_action": self._before}
 
 
 # ---- loops -----------------------------------------------------------------------------------------------------------
