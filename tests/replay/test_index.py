@@ -295,3 +295,9 @@ def test_links_follow_the_steps_of_any_environments(capacity):
 
 def order(rows):
     return (np.arange(rows.oldest, rows.num_added) % rows.capacity).tolist()
+
+
+def test_a_path_ends_in_minus_one():
+    index = ReplayIndex(4, Uniform())
+    index.extend([2])
+    assert index.path(np.array([0, 1]), 4).tolist() == [[0, 1], [1, -1], [-1, -1], [-1, -1]]

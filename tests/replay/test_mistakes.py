@@ -490,6 +490,9 @@ HANDLED = {
     "timeout for timeouts": lambda: trajectories(timeout=np.arange(ROWS) % 50 == 49),
     "dones beside terminals": lambda: trajectories(dones=np.arange(ROWS) % 50 == 49),
     "columns that nobody knows": lambda: walk(cost=TRUTH).gather([7]).extras["cost"].tolist() == [[7.0]],
+    "all further columns by name": lambda: (
+        made().load_dataset(PAST | {"cost": np.ones(ROWS)}, extras=["cost"]).rows > 0
+    ),
     "columns of other lengths": lambda: "info" not in walk().gather([0]).extras,
     "goals that differ where jumps are allowed": lambda: jumps_kept(),
     "lists as rows": lambda: walk().gather([3, 4]).obs.ravel().tolist() == [3.0, 4.0],
