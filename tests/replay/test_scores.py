@@ -114,3 +114,8 @@ def test_actions_of_one_number():
 def test_what_is_refused(make, said):
     with pytest.raises(DataError, match=said):
         make()
+
+
+def test_the_field_that_leads_to_an_action_has_no_loss():
+    score = arb.flow_score(lambda obs, x, t: (ACTION - x) / (1.0 - t), draws=4)
+    assert np.abs(score(OBS, ACTION)).max() < 1e-6
