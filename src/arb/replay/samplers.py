@@ -46,6 +46,7 @@ class Sampler(ABC):
     ...         return (self.index.size + 1) // 2
     >>> from arb.testing import check_sampler
     >>> check_sampler(NewestHalf)
+    NewestHalf: all checks passed
     """
 
     needs_scores: bool = False
