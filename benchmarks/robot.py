@@ -192,8 +192,9 @@ def campaign(place: Path, seed: int, quick: bool, hertz: float) -> list[dict[str
             run_episode(remote, rng, lambda obs: policy.sample(obs, rng), policy.version).save(new)
         began = time.monotonic()
         files = sorted(map(str, new.iterdir()))
-        subprocess.run(command("--from", str(run), "-o", str(place / "next"), "--new", *files), check=True,
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+        words = ["--from", str(run), "-o", str(place / "next"), "--new", *files]
+        done = subprocess.run(command(*words), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
         told, over = account(place / "next", new, took)
         assert over == 0
         found.append(line(seed, "--from --new", told, {}, 0, time.monotonic() - began, place / "next", 4))
