@@ -6,13 +6,15 @@ import shutil
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
 import arb
-from arb.cli import main
+from arb.cli import main, parser_of
+from arb.cli.run import _given
 from arb.data.formats import read_dataset
 from arb.lab.folder import RunFolder
 from arb.lab.inbox import Inbox
@@ -114,6 +116,14 @@ def test_a_copy_of_a_file_counts_once(place, capsys):
     shutil.copy(first, place / "copy.npz")
     assert again(place, [first, place / "copy.npz"]) == 2
     assert "copy.npz has no new episodes" in capsys.readouterr().err
+
+
+def test_only_options_that_differ_from_their_defaults_are_given_to_a_round():
+    def given(*words: str) -> dict[str, Any]:
+        return _given(parser_of("run").parse_args(["--from", "run", *words]))
+
+    assert given() == {}  # the run before may have any seed
+    assert given("--seed", "3", "--agent", "pex") == {"seed": 3, "agent": "pex"}
 
 
 def test_what_a_round_refuses_in_one_line(place, capsys):

@@ -198,7 +198,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
     from arb.lab.config import OPTIONS
 
     usual = parser_of("run").get_default
-    return {name: getattr(options, name) for name in OPTIONS.values() if getattr(options, name) != usual(name)}
+    return {name: getattr(options, name) for name in OPTIONS.values() if str(getattr(options, name)) != usual(name)}
 
 
 def asked_for_enter() -> Callable[[], bool]:
