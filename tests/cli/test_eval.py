@@ -169,7 +169,7 @@ def test_the_summary_has_standard_errors_and_says_since_when_nothing_was_gained(
     assert first == "pre-trained 2.0 ± 0.6"  # standard deviation 1 / √3
     assert second == "fine-tuned  0.0 ± 0.0; best 6.0 ± 1.0, change at the offline-to-online switch +4.0"
     assert third.strip() == "± is the standard error over 3 episodes"
-    assert fourth == "no gain     since online step 20: none of the last 1 evaluation scored more"
+    assert fourth == "no gain     since online step 20: the last evaluation scored no more"
     assert fifth == "dataset     mean 1.0, best 2.0"
     assert best.startswith("best policy 6.0 at online step 20; it was chosen by these evaluations")
     worse = recorded(tmp_path / "b", [[2.0], [1.0], [0.0]])

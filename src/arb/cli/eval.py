@@ -152,7 +152,8 @@ def summary(run: RunFolder, result: Result) -> Iterator[str]:
         yield f"{'':<12}± is the standard error over {counts(map(len, online.scores), 'episode')}"
         if later:
             since = f"since online step {result.best_step:,}" if result.best_step else "by fine-tuning"
-            yield f"no gain     {since}: none of the last {count(later, 'evaluation')} scored more"
+            scored = "the last evaluation scored no" if later == 1 else f"none of the last {later} evaluations scored"
+            yield f"no gain     {since}: {scored} more"
     if result.data_mean is not None:
         yield f"dataset     mean {result.data_mean:.1f}, best {result.data_best:.1f}"
     if result.success is not None:
